@@ -6,6 +6,9 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Display, Formatter};
+use std::num::ParseIntError;
+use std::process::Child;
+use std::str::FromStr;
 
 /// Defines types of one number.
 macro_rules! numbers {
@@ -15,7 +18,16 @@ macro_rules! numbers {
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
             #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
             #[cfg_attr(feature = "serde", serde(transparent))]
+            #[repr(transparent)]
             pub struct $name(pub $number);
+
+            impl FromStr for $name {
+                type Err = ParseIntError;
+
+                fn from_str(text: &str) -> Result<$name, ParseIntError> {
+                    text.parse().map($name)
+                }
+            }
 
             impl Display for $name {
                 fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
@@ -30,6 +42,40 @@ numbers! {
     /// A memory node, by the kernel's number: there may be gaps between them. The policies count
     /// the nodes from 0 on (`hither_core::Node`).
     KernelNode(u32);
+    /// A process, by its number in a pid namespace: the agent's own unless something else is said.
+    Pid(u32);
+    /// A thread, by its number in a pid namespace. That of a process's first thread is the
+    /// process's.
+    Tid(u32);
+}
+
+impl Pid {
+    /// This process.
+    pub fn own() -> Pid {
+        Pid(std::process::id())
+    }
+
+    /// A process that this one started.
+    pub fn of(child: &Child) -> Pid {
+        Pid(child.id())
+    }
+
+    /// As system calls take it.
+    pub fn raw(self) -> i32 {
+        self.0 as i32
+    }
+
+    /// Its first thread.
+    pub fn first_thread(self) -> Tid {
+        Tid(self.0)
+    }
+}
+
+impl Tid {
+    /// As system calls take it.
+    pub fn raw(self) -> i32 {
+        self.0 as i32
+    }
 }
 
 impl KernelNode {

@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use hither_ids::Pid;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -83,15 +84,19 @@ fn arming(criterion: &mut Criterion) {
     let (pid, start) = (std::process::id(), memory.start as u64);
     let fd = syscalls::userfaultfd().expect("it could be opened before");
     let inode = syscalls::status(fd).expect("it is open").id.inode;
-    arm.offered(&UserfaultfdOffer { pid, fd, inode })
-        .expect("taken");
+    arm.offered(&UserfaultfdOffer {
+        pid: Pid(pid),
+        fd,
+        inode,
+    })
+    .expect("taken");
     syscalls::close(fd);
-    arm.begin(pid, start, (pages * PAGE) as u64)
+    arm.begin(Pid(pid), start, (pages * PAGE) as u64)
         .expect("registered");
     let each = |arm: &mut WriteProtectSampler| {
         let begun_ns = cpu_ns();
         for page in 0..pages {
-            arm.arm(pid, start + (page * PAGE) as u64, PAGE as u64)
+            arm.arm(Pid(pid), start + (page * PAGE) as u64, PAGE as u64)
                 .expect("armed");
         }
         Duration::from_nanos(cpu_ns() - begun_ns)
@@ -117,7 +122,8 @@ fn arming(criterion: &mut Criterion) {
         bencher.iter_custom(|count| {
             rounds(count, pages, || {
                 let begun_ns = cpu_ns();
-                arm.arm(pid, start, (pages * PAGE) as u64).expect("armed");
+                arm.arm(Pid(pid), start, (pages * PAGE) as u64)
+                    .expect("armed");
                 let armed = Duration::from_nanos(cpu_ns() - begun_ns);
                 memory.write();
                 armed

@@ -6,6 +6,7 @@
 //! millisecond). It does not report `munmap`: a fault at an address that was unmapped can only
 //! follow another mapping there. Nor does it report `mremap`.
 
+use hither_ids::{Pid, Tid};
 use std::ops::Range;
 
 use crate::file_id::Inode;
@@ -29,21 +30,21 @@ pub enum SpaceEvent {
     /// A thread was started, or a process with a copy of its parent's memory.
     Forked {
         /// The new thread's process.
-        pid: u32,
+        pid: Pid,
         /// The process that started it; `pid` for a thread.
-        parent: u32,
+        parent: Pid,
     },
     /// The process runs another program; what it had mapped is gone.
     Exec {
         /// The process.
-        pid: u32,
+        pid: Pid,
     },
     /// A thread ended.
     Ended {
         /// Its process.
-        pid: u32,
+        pid: Pid,
         /// The thread.
-        tid: u32,
+        tid: Tid,
     },
 }
 
@@ -51,7 +52,7 @@ pub enum SpaceEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedRange {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The addresses.
     pub addresses: Range<u64>,
     /// Where in the file it begins, in bytes.
@@ -94,7 +95,7 @@ impl AddressSpaces {
         // earlier ones of another are not.
         let until_ns = until_ns.min(monotonic_ns());
         let own = rings.own();
-        rings.records(&mut |record| held.extend(event(&record, own)));
+        rings.records(&mut |record| held.extend(event(&record, own.0)));
         held.sort_by_key(|&(time_ns, _)| time_ns);
         let due = held.partition_point(|&(time_ns, _)| time_ns <= until_ns);
         held.drain(..due).for_each(|(_, event)| sink(event));
@@ -110,18 +111,21 @@ impl AddressSpaces {
 /// The event of a record and its time.
 fn event(record: &RingRecord<'_>, own: u32) -> Option<(u64, SpaceEvent)> {
     if let Some(fault) = record.fault() {
-        return (fault.pid != own).then_some((fault.time_ns, SpaceEvent::Fault(fault)));
+        return (fault.pid != Pid(own)).then_some((fault.time_ns, SpaceEvent::Fault(fault)));
     }
     // The last three words are the process and thread, the time, and the CPU.
     let time_ns = record.word(record.words.checked_sub(2)?);
     let (pid, other) = halves(record.word(1));
     let event = match record.kind {
-        RECORD_MMAP2 if record.words > 8 => SpaceEvent::Mapped(mapped(pid, record)),
-        RECORD_COMM if record.flags & COMM_IS_EXEC != 0 => SpaceEvent::Exec { pid },
-        RECORD_FORK => SpaceEvent::Forked { pid, parent: other },
+        RECORD_MMAP2 if record.words > 8 => SpaceEvent::Mapped(mapped(Pid(pid), record)),
+        RECORD_COMM if record.flags & COMM_IS_EXEC != 0 => SpaceEvent::Exec { pid: Pid(pid) },
+        RECORD_FORK => SpaceEvent::Forked {
+            pid: Pid(pid),
+            parent: Pid(other),
+        },
         RECORD_EXIT => SpaceEvent::Ended {
-            pid,
-            tid: halves(record.word(2)).0,
+            pid: Pid(pid),
+            tid: Tid(halves(record.word(2)).0),
         },
         _ => return None,
     };
@@ -129,7 +133,7 @@ fn event(record: &RingRecord<'_>, own: u32) -> Option<(u64, SpaceEvent)> {
 }
 
 /// The mapping of a record (`PERF_RECORD_MMAP2`, perf_event_open(2)).
-fn mapped(pid: u32, record: &RingRecord<'_>) -> MappedRange {
+fn mapped(pid: Pid, record: &RingRecord<'_>) -> MappedRange {
     let (major, minor) = halves(record.word(5));
     let (protection, _) = halves(record.word(8));
     let (start, inode) = (record.word(2), record.word(6));
@@ -170,31 +174,40 @@ mod tests {
             .expect("sh starts");
         let mut events = Vec::new();
         // The shell waits for a line when it has run the other program.
-        let ended = |pid: u32, events: &[SpaceEvent]| {
+        let ended = |pid: Pid, events: &[SpaceEvent]| {
             let others = events.iter().filter(|event| match event {
                 SpaceEvent::Ended { pid: of, .. } => *of != pid,
                 _ => false,
             });
             others.count() > 0
         };
-        while !ended(child.id(), &events) {
+        while !ended(Pid::of(&child), &events) {
             spaces.drain(u64::MAX, &mut |event| events.push(event));
         }
-        let known = mappings(child.id());
+        let known = mappings(Pid::of(&child));
         drop(child.stdin.take());
         child.wait().expect("it ends");
         let [pid, tid] = [child.id(); 2];
-        while !events.contains(&SpaceEvent::Ended { pid, tid }) {
+        while !events.contains(&SpaceEvent::Ended {
+            pid: Pid(pid),
+            tid: Tid(tid),
+        }) {
             spaces.drain(u64::MAX, &mut |event| events.push(event));
         }
         assert_eq!(spaces.lost(), 0);
         let at = |wanted: &dyn Fn(&SpaceEvent) -> bool| events.iter().position(wanted);
-        let exec = at(&|event| *event == SpaceEvent::Exec { pid: child.id() }).expect("an exec");
+        let exec = at(&|event| {
+            *event
+                == SpaceEvent::Exec {
+                    pid: Pid::of(&child),
+                }
+        })
+        .expect("an exec");
         let is_fork = |event: &SpaceEvent| {
             let SpaceEvent::Forked { parent, pid } = event else {
                 return false;
             };
-            *parent == child.id() && pid != parent
+            *parent == Pid::of(&child) && pid != parent
         };
         let fork = at(&is_fork);
         assert!(fork.expect("a fork") > exec);
@@ -203,7 +216,7 @@ mod tests {
         for mapping in known {
             let reported = events.iter().any(|event| match event {
                 SpaceEvent::Mapped(range) => {
-                    range.pid == child.id()
+                    range.pid == Pid::of(&child)
                         && range.file == Some(mapping.file)
                         && range.addresses.contains(&mapping.addresses.start)
                         && range.offset + (mapping.addresses.start - range.addresses.start)

@@ -96,6 +96,8 @@ mod tests {
     use hither_testing::skip::skip_on_this_machine;
     use std::io::Write;
 
+    use hither_ids::Pid;
+
     use super::*;
     use crate::machine::{Machine, PageState, ThisMachine};
     use crate::page_bytes;
@@ -105,7 +107,7 @@ mod tests {
         let page = page_bytes();
         let addresses = (0..pages).map(|at| map.address(offset + at * page));
         let (mut states, addresses) = (Vec::new(), addresses.collect::<Vec<u64>>());
-        match ThisMachine.move_pages(0, &addresses, None, &mut states) {
+        match ThisMachine.move_pages(Pid(0), &addresses, None, &mut states) {
             Ok(()) => Some(states),
             Err(refusal) => {
                 skip_on_this_machine(format_args!("move_pages: {refusal}"));
@@ -139,7 +141,7 @@ mod tests {
         let mut moved = Vec::new();
         let to_move = [map.address(6 * page), map.address(7 * page)];
         ThisMachine
-            .move_pages(0, &to_move, Some(node), &mut moved)
+            .move_pages(Pid(0), &to_move, Some(node), &mut moved)
             .expect("it may move its own");
         assert_eq!(moved[0], PageState::On(node));
     }

@@ -16,6 +16,7 @@
 //! A lease belongs to the open file description: it goes when the last descriptor of that is
 //! closed, in whichever process (`reopen`). hither-session holds those of a run.
 
+use hither_ids::Tid;
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::File;
@@ -157,7 +158,7 @@ impl Lease {
         let lease = Lease { file };
         let owner = Owner {
             kind: F_OWNER_TID,
-            pid: listener.tid as i32,
+            pid: listener.tid.raw(),
         };
         fcntl(fd, F_SETOWN_EX, (&raw const owner) as usize)?;
         set_signal()?;
@@ -291,7 +292,7 @@ pub enum Break {
 /// thread may.
 #[derive(Debug)]
 pub struct BreakListener {
-    tid: u32,
+    tid: Tid,
     signals: OwnedFd,
 }
 

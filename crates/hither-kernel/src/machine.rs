@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_bytes;
@@ -99,7 +99,7 @@ pub trait Machine: Send + Sync {
     /// are. A page that others have mapped as well stays. `states` gets an entry a page.
     fn move_pages(
         &self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
@@ -107,7 +107,7 @@ pub trait Machine: Send + Sync {
 
     /// Whether each of these pages of a process is mapped as a part of a huge page; no where nobody
     /// can tell.
-    fn are_huge(&self, pid: u32, addresses: &[u64]) -> Vec<bool> {
+    fn are_huge(&self, pid: Pid, addresses: &[u64]) -> Vec<bool> {
         let _ = pid;
         vec![false; addresses.len()]
     }
@@ -115,13 +115,13 @@ pub trait Machine: Send + Sync {
     /// The memory that a process writes to ([`writable_memory`]).
     ///
     /// [`writable_memory`]: crate::writable_memory::writable_memory
-    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+    fn writable_memory(&self, pid: Pid) -> Vec<WritableRange> {
         let _ = pid;
         Vec::new()
     }
 
     /// Whether a process asks for certain nodes itself, for all of its memory.
-    fn asks_for_nodes(&self, pid: u32) -> bool {
+    fn asks_for_nodes(&self, pid: Pid) -> bool {
         let _ = pid;
         false
     }
@@ -200,7 +200,7 @@ impl Machine for ThisMachine {
         Ok(used_bytes_in(Path::new(NODES), nodes))
     }
 
-    fn are_huge(&self, pid: u32, addresses: &[u64]) -> Vec<bool> {
+    fn are_huge(&self, pid: Pid, addresses: &[u64]) -> Vec<bool> {
         page_map::are_huge(pid, addresses)
     }
 
@@ -218,7 +218,7 @@ impl Machine for ThisMachine {
 
     fn move_pages(
         &self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
@@ -229,11 +229,11 @@ impl Machine for ThisMachine {
         Ok(())
     }
 
-    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+    fn writable_memory(&self, pid: Pid) -> Vec<WritableRange> {
         writable_memory::writable_memory(pid)
     }
 
-    fn asks_for_nodes(&self, pid: u32) -> bool {
+    fn asks_for_nodes(&self, pid: Pid) -> bool {
         writable_memory::asks_for_nodes(pid)
     }
 
@@ -463,7 +463,7 @@ mod tests {
             .map(|index| (base as usize + index * page) as u64)
             .collect();
         let mut states = Vec::new();
-        let asked = ThisMachine.move_pages(std::process::id(), &addresses, None, &mut states);
+        let asked = ThisMachine.move_pages(Pid::own(), &addresses, None, &mut states);
         match asked {
             Ok(()) => {
                 assert!(matches!(states[0], PageState::On(_)), "{states:?}");
@@ -476,23 +476,15 @@ mod tests {
             ),
         }
         if let (Ok(()), Some(PageState::On(node))) = (asked, states.first().copied()) {
-            let moved = ThisMachine.move_pages(
-                std::process::id(),
-                &addresses[..2],
-                Some(node),
-                &mut states,
-            );
+            let moved =
+                ThisMachine.move_pages(Pid::own(), &addresses[..2], Some(node), &mut states);
             assert_eq!((moved, states[0]), (Ok(()), PageState::On(node)));
-            let nowhere = ThisMachine.move_pages(
-                std::process::id(),
-                &addresses,
-                Some(KernelNode(1023)),
-                &mut states,
-            );
+            let nowhere =
+                ThisMachine.move_pages(Pid::own(), &addresses, Some(KernelNode(1023)), &mut states);
             assert_eq!(nowhere, Err(MoveError::NoNode));
         }
         assert_eq!(
-            ThisMachine.move_pages(0x3fff_fff0, &addresses, None, &mut states),
+            ThisMachine.move_pages(Pid(0x3fff_fff0), &addresses, None, &mut states),
             Err(match asked {
                 Ok(()) => MoveError::NoProcess,
                 Err(refusal) => refusal,

@@ -6,6 +6,7 @@
 //! process has mapped as well, and what is dirty. The program reads the bytes again when it touches
 //! them: it cannot tell.
 
+use hither_ids::Pid;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub struct Mapping {
 }
 
 /// The files that a process has mapped; none where it may not be asked.
-pub fn mappings(pid: u32) -> Vec<Mapping> {
+pub fn mappings(pid: Pid) -> Vec<Mapping> {
     let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     text.lines().filter_map(mapping).collect()
@@ -72,7 +73,7 @@ pub fn keep_program_pages() {
         return;
     }
     let program = fs::read_link("/proc/self/exe").unwrap_or_default();
-    let mappings = mappings(std::process::id()).into_iter();
+    let mappings = mappings(Pid::own()).into_iter();
     // What is written to is no page of the file.
     for mapping in mappings.filter(|mapping| mapping.path == program && !mapping.is_writable) {
         let start = mapping.addresses.start as *mut libc::c_void;
@@ -112,7 +113,7 @@ pub(crate) fn mapped_inode_of(file: &File) -> Option<Inode> {
     // Nothing of it is touched, so that the file may be empty.
     let map = FileMap::new(file, 0, page_bytes()).ok()?;
     let address = map.address(0);
-    let all = mappings(std::process::id());
+    let all = mappings(Pid::own());
     let own = all.iter().find(|of| of.addresses.contains(&address));
     own.map(|of| of.file)
 }
@@ -123,7 +124,7 @@ pub struct MappedProcess(OwnedFd);
 
 impl MappedProcess {
     /// The process of that id, if this user may have its pages dropped.
-    pub fn open(pid: u32) -> Result<MappedProcess, PageCacheError> {
+    pub fn open(pid: Pid) -> Result<MappedProcess, PageCacheError> {
         if !calls_are_allowed() {
             return Err(PageCacheError::NotPermitted);
         }
@@ -197,6 +198,8 @@ fn last_error() -> PageCacheError {
 mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
+
+    use hither_ids::Tid;
 
     use super::*;
     use crate::page_cache::{PageCache, ThisPageCache};
@@ -273,14 +276,14 @@ mod tests {
             assert_eq!(line.trim(), "3072");
         };
         touch();
-        let found = mappings(child.id());
+        let found = mappings(Pid::of(&child));
         let mapped = found.iter().find(|found| found.path == path);
         let mapped = mapped.expect("mapped");
         assert!(mapped.is_read_only, "{mapped:?}");
         let (id, size) = identify(&path, mapped.file).expect("the file");
         assert_eq!((size, mapped.offset), (4 << 20, 0));
         assert_eq!(identify(&path, Inode::on(0, 0, 1)), None);
-        let mut faults = PerfRings::of_thread(child.id());
+        let mut faults = PerfRings::of_thread(Tid(child.id()));
         let mut seen = |mapped: &Mapping, faults: &mut PerfRings| {
             let mut addresses = Vec::new();
             touch();
@@ -293,7 +296,7 @@ mod tests {
             Ok(faults) => before = Some(seen(mapped, faults)),
             Err(reason) => skip_on_this_machine(*reason),
         }
-        let process = match MappedProcess::open(child.id()) {
+        let process = match MappedProcess::open(Pid::of(&child)) {
             Ok(process) => process,
             Err(reason) => {
                 drop(to);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 
 use crate::arch;
 use crate::memory_policy::{Bind, BindMode};
@@ -125,7 +125,7 @@ impl MemoryProbe for ThisMachineProbe {
         let mut took = Vec::with_capacity(batches);
         for there in [to, from].into_iter().cycle().take(batches) {
             let before_ns = thread_cpu_ns();
-            let states = move_pages(std::process::id(), &pages, Some(there));
+            let states = move_pages(Pid::own(), &pages, Some(there));
             let took_ns = thread_cpu_ns() - before_ns;
             let states = states.map_err(ProbeError::Refused)?;
             if states.iter().any(|&state| state != there.0 as i32) {
@@ -214,7 +214,7 @@ impl Memory {
             // SAFETY: the mapping is writable and this value's own, and nobody else looks at it.
             unsafe { AtomicU8::from_ptr(page as *mut u8) }.store(1, Ordering::Relaxed);
         }
-        let found = move_pages(std::process::id(), &pages, None);
+        let found = move_pages(Pid::own(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
         if found.iter().all(|&at| at == node.0 as i32) {
             Ok(memory)

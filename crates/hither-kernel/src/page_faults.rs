@@ -20,6 +20,7 @@
 //! cases: each further exec then switches on what was switched off (1 in 12 runs of the test below,
 //! depending on whether the kernel swapped the two tasks' contexts).
 
+use hither_ids::{Pid, Tid};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,9 +35,9 @@ pub struct Fault {
     /// The address that was touched.
     pub address: u64,
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// The CPU that it ran on.
     pub cpu: u32,
 }
@@ -233,7 +234,7 @@ enum Scope {
     /// Those of the calling thread, and of what it starts.
     Started,
     /// Those of one thread alone; 0 is this one.
-    Thread(u32),
+    Thread(Tid),
     /// Those of all programs.
     AllPrograms,
 }
@@ -283,7 +284,7 @@ fn open_event(
     let attributes = attributes(event, with_kernel, scope);
     let thread = match scope {
         Scope::Started => 0,
-        Scope::Thread(thread) => thread as i32,
+        Scope::Thread(thread) => thread.raw(),
         Scope::AllPrograms => -1,
     };
     let cpu = cpu.map_or(-1, |cpu| cpu as i32);
@@ -354,7 +355,7 @@ pub struct PerfRings {
     scope: Scope,
     with_kernel: bool,
     lost: u64,
-    own: u32,
+    own: Pid,
 }
 
 impl PerfRings {
@@ -397,24 +398,24 @@ impl PerfRings {
             scope,
             with_kernel,
             lost: 0,
-            own: std::process::id(),
+            own: Pid::own(),
         })
     }
 
     /// Watches the calling thread alone.
     pub(crate) fn of_this_thread(event: Event) -> Result<PerfRings, WatchError> {
-        PerfRings::on_any_cpu(event, 0, true, RING_PAGES)
+        PerfRings::on_any_cpu(event, Tid(0), true, RING_PAGES)
     }
 
     /// Watches the page faults of one thread of another process alone, those of the kernel on its
     /// behalf left out.
-    pub fn of_thread(tid: u32) -> Result<PerfRings, WatchError> {
+    pub fn of_thread(tid: Tid) -> Result<PerfRings, WatchError> {
         PerfRings::on_any_cpu(Event::PAGE_FAULTS, tid, false, THREAD_RING_PAGES)
     }
 
     fn on_any_cpu(
         event: Event,
-        tid: u32,
+        tid: Tid,
         with_kernel: bool,
         pages: usize,
     ) -> Result<PerfRings, WatchError> {
@@ -426,7 +427,7 @@ impl PerfRings {
             scope,
             with_kernel: with_kernel && allowed,
             lost: 0,
-            own: 0,
+            own: Pid(0),
         })
     }
 
@@ -445,7 +446,7 @@ impl PerfRings {
     }
 
     /// The process whose events are to be left out.
-    pub(crate) fn own(&self) -> u32 {
+    pub(crate) fn own(&self) -> Pid {
         self.own
     }
 }
@@ -622,8 +623,8 @@ fn sample([ids, time_ns, address, cpu]: [u64; 4]) -> Fault {
     Fault {
         time_ns,
         address,
-        pid: ids as u32,
-        tid: (ids >> 32) as u32,
+        pid: Pid(ids as u32),
+        tid: Tid((ids >> 32) as u32),
         cpu: cpu as u32,
     }
 }

@@ -1,5 +1,6 @@
 //! The page map of a process, /proc/PID/pagemap, and its scan (Linux 6.7).
 
+use hither_ids::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -48,7 +49,7 @@ pub(crate) fn last_errno() -> i32 {
 }
 
 /// Opens the page map of a process; the error number where that fails.
-pub(crate) fn open(pid: u32) -> Result<File, i32> {
+pub(crate) fn open(pid: Pid) -> Result<File, i32> {
     let file = File::open(format!("/proc/{pid}/pagemap"));
     file.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
@@ -72,7 +73,7 @@ pub(crate) fn is_huge(page_map: &File, start: u64) -> Result<bool, i32> {
 }
 
 /// Whether each of these pages of a process is; no where nobody can tell.
-pub(crate) fn are_huge(pid: u32, addresses: &[u64]) -> Vec<bool> {
+pub(crate) fn are_huge(pid: Pid, addresses: &[u64]) -> Vec<bool> {
     let page_map = open(pid).ok();
     let is_huge = |address: &u64| {
         let page = address / page_bytes() * page_bytes();
@@ -132,13 +133,13 @@ mod tests {
         unsafe { *(huge as *mut u8) = 1 };
         let small = [0_u8; 1];
         let addresses = [huge as u64 + 8192, small.as_ptr() as u64];
-        let found = are_huge(std::process::id(), &addresses);
+        let found = are_huge(Pid::own(), &addresses);
         assert!(!found[1]);
         let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let enabled = thp.is_ok_and(|thp| !thp.contains("[never]"));
         println!("huge pages are enabled: {enabled}, found: {}", found[0]);
         assert!(enabled || !found[0]);
-        assert_eq!(are_huge(u32::MAX, &addresses), [false; 2]);
+        assert_eq!(are_huge(Pid(u32::MAX), &addresses), [false; 2]);
         // SAFETY: the mapping is ours, and nothing points to it any more.
         unsafe { libc::munmap(at, 2 * HUGE) };
     }

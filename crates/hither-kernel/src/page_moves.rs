@@ -1,6 +1,6 @@
 //! move_pages(2): where pages of a process are, and moving them to another node.
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 
 use std::io;
 
@@ -105,7 +105,7 @@ impl std::fmt::Display for MoveError {
 /// `move_pages` with the statuses that it leaves, or its error number. A positive result, the
 /// number of pages that were not moved, is no error: their statuses say so.
 pub(crate) fn move_pages(
-    pid: u32,
+    pid: Pid,
     addresses: &[u64],
     to: Option<KernelNode>,
 ) -> Result<Vec<i32>, i32> {
@@ -118,7 +118,7 @@ pub(crate) fn move_pages(
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
-            i64::from(pid),
+            i64::from(pid.0),
             count,
             addresses.as_ptr(),
             nodes

@@ -5,6 +5,7 @@
 //! With each of them the program never waits for the agent, none of its system calls returns
 //! anything else, and the kernel disarms everything when the agent dies.
 
+use hither_ids::Pid;
 use std::fmt;
 use std::io;
 
@@ -41,26 +42,26 @@ pub trait PageSampler: Send {
 
     /// Begins to sample a range: the whole pages of one region, which may begin and end within a
     /// page. It has to be ended even if its memory is gone.
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// Arms whole pages of a range that has begun. Absent pages are not armed; pages that were
     /// armed stay so.
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// Ends the sampling of a range, and disarms it. No error if nothing was armed.
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// The process has ended, or runs another program.
-    fn ended(&mut self, pid: u32) {
+    fn ended(&mut self, pid: Pid) {
         let _ = pid;
     }
 
@@ -85,7 +86,7 @@ pub enum ArmedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserfaultfdOffer {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The descriptor's number there; negative if the process withdraws from sampling.
     pub fd: i32,
     /// Its inode, which identifies it: the number may refer to something else by now.

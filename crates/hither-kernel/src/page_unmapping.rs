@@ -15,6 +15,7 @@
 //! owns nor may write. A folio of several pages has to be split first, which `MADV_COLD` on a part
 //! of it does; that unmaps all of it. See [`MappedProcess`] for what the calls need.
 
+use hither_ids::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -69,7 +70,7 @@ pub struct UnmappableProcess {
 
 impl UnmappableProcess {
     /// The process of that id, if this user may.
-    pub fn open(pid: u32) -> Result<UnmappableProcess, PageCacheError> {
+    pub fn open(pid: Pid) -> Result<UnmappableProcess, PageCacheError> {
         let process = MappedProcess::open(pid)?;
         let page_map = File::open(format!("/proc/{pid}/pagemap"))
             .map_err(|error| PageCacheError::from_errno(error.raw_os_error().unwrap_or(0)))?;
@@ -200,7 +201,7 @@ impl PageUnmapper {
 
 /// Opens the file of this inode that a process has mapped, to hold its pages: nothing is
 /// read ahead through it, and where allowed its access time is left alone.
-pub fn open_mapped(pid: u32, file: Inode) -> Option<File> {
+pub fn open_mapped(pid: Pid, file: Inode) -> Option<File> {
     let mapping = mappings(pid).into_iter().find(|of| of.file == file)?;
     let within = mapping.path.strip_prefix("/").ok()?;
     let paths = [
@@ -230,6 +231,8 @@ fn open_this(path: &Path, wanted: Inode) -> Option<File> {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+    use hither_ids::Tid;
 
     use super::*;
     use crate::page_faults::{PageFaults, PerfRings};
@@ -289,7 +292,7 @@ mod tests {
     }
 
     /// The pages of a process's mapping of the file, every `step`-th.
-    fn pages(pid: u32, path: &Path, step: usize) -> (Inode, Vec<MappedPage>) {
+    fn pages(pid: Pid, path: &Path, step: usize) -> (Inode, Vec<MappedPage>) {
         let found = mappings(pid);
         let mapping = found.iter().find(|of| of.path == path).expect("mapped");
         let numbers = (0..PAGES).step_by(step);
@@ -328,28 +331,28 @@ mod tests {
         };
         let pid = program.child.id();
         assert_eq!(program.sum(), 3 * PAGES);
-        let process = match UnmappableProcess::open(pid) {
+        let process = match UnmappableProcess::open(Pid(pid)) {
             Ok(process) => process,
             Err(reason) => {
                 skip_on_this_machine(reason);
                 return program.end();
             }
         };
-        let (file, all) = pages(pid, &path, 1);
+        let (file, all) = pages(Pid(pid), &path, 1);
         let sampled: Vec<MappedPage> = all.iter().copied().step_by(16).collect();
         let number = file.number + 1;
-        assert!(open_mapped(pid, Inode { number, ..file }).is_none());
-        let opened = open_mapped(pid, file).expect("the file");
+        assert!(open_mapped(Pid(pid), Inode { number, ..file }).is_none());
+        let opened = open_mapped(Pid(pid), file).expect("the file");
         // Once for the folios that are split by it, which unmaps their other pages, too.
         assert_eq!(unmap_all(&process, &opened, &sampled), 0);
         assert_eq!(program.sum(), 3 * PAGES);
-        let faults = PerfRings::of_thread(pid);
+        let faults = PerfRings::of_thread(Tid(pid));
         assert_eq!(unmap_all(&process, &opened, &sampled), 0);
         let present = all.iter().filter(|&&page| process.has(page)).count();
         assert_eq!(present, all.len() - sampled.len(), "the others stay mapped");
-        let before = crate::process_tree::Transferred::by(pid);
+        let before = crate::process_tree::Transferred::by(Pid(pid));
         assert_eq!(program.sum(), 3 * PAGES);
-        let after = crate::process_tree::Transferred::by(pid);
+        let after = crate::process_tree::Transferred::by(Pid(pid));
         let read = |about: Option<crate::process_tree::Transferred>| about.map(|of| of.read_bytes);
         assert_eq!(read(before), read(after), "they were cached");
         match faults {
@@ -374,10 +377,10 @@ mod tests {
         let pid = program.child.id();
         let sum = 9 * PAGES / 2 + 3 * PAGES / 2;
         assert_eq!(program.sum(), sum);
-        match UnmappableProcess::open(pid) {
+        match UnmappableProcess::open(Pid(pid)) {
             Ok(process) => {
-                let (file, all) = pages(pid, &path, 1);
-                let opened = open_mapped(pid, file).expect("the file");
+                let (file, all) = pages(Pid(pid), &path, 1);
+                let opened = open_mapped(Pid(pid), file).expect("the file");
                 let _ = unmap_all(&process, &opened, &all);
                 // Even where it is asked for pages that are not of a file.
                 process.advise(&all, libc::MADV_PAGEOUT).expect("advised");

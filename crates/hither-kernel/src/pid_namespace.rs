@@ -3,6 +3,7 @@
 //! Containers and sandboxes (`unshare --pid`, bubblewrap) give their processes numbers from 1 on.
 //! The agent reads these numbers in records and must not take them for its own.
 
+use hither_ids::{Pid, Tid};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -72,8 +73,8 @@ pub fn own_inode() -> u64 {
 pub struct ForeignProcesses {
     /// Each process of the last look: what it is called in its own namespace, if that is another
     /// one.
-    known: HashMap<u32, Option<(PidNamespace, u32)>>,
-    numbers: HashMap<(PidNamespace, u32), u32>,
+    known: HashMap<Pid, Option<(PidNamespace, Pid)>>,
+    numbers: HashMap<(PidNamespace, Pid), Pid>,
     last: Option<Instant>,
 }
 
@@ -89,7 +90,7 @@ impl ForeignProcesses {
         let mut before = std::mem::take(&mut self.known);
         let own = own_inode();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
         self.known = pids
             .map(|pid| {
                 let known = before.remove(&pid);
@@ -104,7 +105,7 @@ impl ForeignProcesses {
 
     /// Whether a thread exists; of one in another namespace, whether its process did at the last
     /// look.
-    pub fn has_thread(&self, namespace: PidNamespace, pid: u32, tid: u32) -> bool {
+    pub fn has_thread(&self, namespace: PidNamespace, pid: Pid, tid: Tid) -> bool {
         if namespace.is_own() {
             Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
         } else {
@@ -113,7 +114,7 @@ impl ForeignProcesses {
     }
 
     /// The number here of a process that has the number `pid` in its namespace, at the last look.
-    pub fn number_here(&self, namespace: PidNamespace, pid: u32) -> Option<u32> {
+    pub fn number_here(&self, namespace: PidNamespace, pid: Pid) -> Option<Pid> {
         let named = |namespace| self.numbers.get(&(namespace, pid)).copied();
         // Whose namespace may not be asked for may be in this one.
         named(namespace).or_else(|| named(PidNamespace::UNKNOWN))
@@ -122,7 +123,7 @@ impl ForeignProcesses {
 
 /// What a process is called in its own namespace, if that is not the one with the inode number
 /// `own`.
-fn foreign(pid: u32, own: u64) -> Option<(PidNamespace, u32)> {
+fn foreign(pid: Pid, own: u64) -> Option<(PidNamespace, Pid)> {
     let namespace = match fs::read_link(format!("/proc/{pid}/ns/pid")) {
         Ok(link) => {
             let name = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?;
@@ -194,13 +195,13 @@ mod tests {
         let namespace = PidNamespace::of_inode(inode.parse().expect("an inode number"));
         let mut processes = ForeignProcesses::default();
         processes.update();
-        let here = processes.number_here(namespace, 1).expect("its init");
+        let here = processes.number_here(namespace, Pid(1)).expect("its init");
         let status = fs::read_to_string(format!("/proc/{here}/status")).expect("a status");
         assert!(status.contains(&format!("NSpid:\t{here}\t1\n")), "{status}");
-        assert_eq!(processes.number_here(PidNamespace(2), 1), None);
+        assert_eq!(processes.number_here(PidNamespace(2), Pid(1)), None);
         drop(child.stdin.take());
         child.wait().expect("waited for");
         processes.update();
-        assert_eq!(processes.number_here(namespace, 1), None);
+        assert_eq!(processes.number_here(namespace, Pid(1)), None);
     }
 }

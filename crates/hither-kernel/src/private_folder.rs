@@ -1,5 +1,6 @@
 //! Folders in places where anybody may make one: `/tmp`, a runtime directory.
 
+use hither_ids::Pid;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -49,7 +50,7 @@ pub fn own(parent: &Path, name: &str, mode: u32) -> io::Result<PathBuf> {
         return Ok(folder);
     }
     let nonce = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let nonce = nonce.unwrap_or_default().as_nanos() ^ u128::from(std::process::id()) << 64;
+    let nonce = nonce.unwrap_or_default().as_nanos() ^ u128::from(Pid::own().0) << 64;
     create(&parent.join(format!("{name}.{nonce:x}")), mode)?;
     // Another process may have made one in the same moment: both take the first.
     find().ok_or(error)

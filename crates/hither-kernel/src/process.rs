@@ -1,6 +1,7 @@
 //! System calls on processes, signals and clocks that std does not have: one call, one wrapper. The
 //! agent and the library in programs use them.
 
+use hither_ids::Pid;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -23,15 +24,15 @@ pub fn cpu_ns() -> u64 {
 }
 
 /// The processor time that another process has used, in nanoseconds; 0 if there is none.
-pub fn cpu_ns_of(pid: u32) -> u64 {
+pub fn cpu_ns_of(pid: Pid) -> u64 {
     /// linux/posix-timers_types.h: the time that the scheduler counts, of a process.
     const CPUCLOCK_SCHED: i32 = 2;
-    clock_ns(!(pid as i32) << 3 | CPUCLOCK_SCHED)
+    clock_ns(!pid.raw() << 3 | CPUCLOCK_SCHED)
 }
 
 /// Whether a process runs that had started at a time of [`monotonic_ns`]: its number may be another
 /// one's since. One that has ended and was not waited for does not run.
-pub fn was_started_by(pid: u32, time_ns: u64) -> bool {
+pub fn was_started_by(pid: Pid, time_ns: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // SAFETY: it takes no memory.
     let ticks_a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
@@ -44,14 +45,14 @@ pub fn was_started_by(pid: u32, time_ns: u64) -> bool {
 
 /// The processes above this one: its parent, and so on. Who is orphaned in the tree below becomes a
 /// child of one of them, or of process 1.
-pub fn ancestors() -> Vec<u32> {
+pub fn ancestors() -> Vec<Pid> {
     const ANCESTORS_MAX: usize = 1000;
-    let mut pid = std::process::id();
+    let mut pid = Pid::own();
     let parent = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, rest) = stat.rsplit_once(") ")?;
         pid = rest.split(' ').nth(1)?.parse().ok()?;
-        (pid != 0).then_some(pid)
+        (pid != Pid(0)).then_some(pid)
     };
     std::iter::from_fn(parent).take(ANCESTORS_MAX).collect()
 }
@@ -81,12 +82,12 @@ pub fn children_read_bytes() -> u64 {
 }
 
 /// Waits until a child has ended, and leaves it to be waited for.
-pub fn wait_until_ended(pid: u32) {
+pub fn wait_until_ended(pid: Pid) {
     loop {
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let options = libc::WEXITED | libc::WNOWAIT;
         // SAFETY: the kernel writes one siginfo.
-        let result = unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), options) };
+        let result = unsafe { libc::waitid(libc::P_PID, pid.0, info.as_mut_ptr(), options) };
         let interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         if result == 0 || !interrupted() {
             return;
@@ -252,7 +253,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
         let early = Reaction::forward(libc::SIGUSR1, 0).expect("set");
         // It comes before the child is named, and is kept for it.
-        kill(std::process::id() as i32, libc::SIGUSR1).expect("sent");
+        kill(Pid::own().raw(), libc::SIGUSR1).expect("sent");
         while PENDING.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -265,7 +266,7 @@ mod tests {
     #[test]
     fn an_ignored_signal_is_ignored() {
         let reaction = Reaction::ignore(libc::SIGUSR2).expect("set");
-        kill(std::process::id() as i32, libc::SIGUSR2).expect("sent");
+        kill(Pid::own().raw(), libc::SIGUSR2).expect("sent");
         assert!(kill(i32::MAX, libc::SIGUSR2).is_err(), "no such process");
         // The kernel keeps it if the main thread blocks signals, as it does while it starts a
         // thread: it may come when this test is over.
@@ -278,14 +279,14 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(30));
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
         let pid = child.id();
-        assert!(was_started_by(std::process::id(), before_ns));
-        assert!(was_started_by(pid, monotonic_ns()));
-        assert!(!was_started_by(pid, before_ns), "another one's number");
+        assert!(was_started_by(Pid::own(), before_ns));
+        assert!(was_started_by(Pid(pid), monotonic_ns()));
+        assert!(!was_started_by(Pid(pid), before_ns), "another one's number");
         child.kill().expect("killed");
-        wait_until_ended(pid);
-        assert!(!was_started_by(pid, monotonic_ns()), "a zombie");
+        wait_until_ended(Pid(pid));
+        assert!(!was_started_by(Pid(pid), monotonic_ns()), "a zombie");
         child.wait().expect("waited for");
-        assert!(!was_started_by(pid, monotonic_ns()));
+        assert!(!was_started_by(Pid(pid), monotonic_ns()));
         let named = "7 (a) S b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 400 20";
         assert_eq!(started_ticks(named), Some(400));
         assert_eq!(started_ticks(&named.replace(") R", ") Z")), None);
@@ -296,15 +297,15 @@ mod tests {
     fn ancestors_begin_with_the_parent_and_end_with_the_first_process() {
         let ancestors = ancestors();
         assert_eq!(ancestors.first(), Some(&crate::syscalls::parent_pid()));
-        assert!(!ancestors.contains(&std::process::id()));
+        assert!(!ancestors.contains(&Pid::own()));
     }
 
     #[test]
     fn clocks_do_not_run_backwards() {
         let first = monotonic_ns();
         assert!(monotonic_ns() >= first);
-        let first = cpu_ns_of(std::process::id());
+        let first = cpu_ns_of(Pid::own());
         assert!(first > 0 && cpu_ns() >= first);
-        assert_eq!(cpu_ns_of(1 << 23), 0, "twice as many as there can be");
+        assert_eq!(cpu_ns_of(Pid(1 << 23)), 0, "twice as many as there can be");
     }
 }

@@ -13,6 +13,7 @@
 //! in both. So a count is repeated until it has met the processes of the one before.
 
 use crate::file_id::Inode;
+use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -45,7 +46,7 @@ impl Transferred {
     /// What a process and the children that it has waited for transferred. `None` if it is gone,
     /// another user's, or (Linux 6.18, without CAP_SYS_PTRACE) has ended and nobody has waited for
     /// it.
-    pub fn by(pid: u32) -> Option<Transferred> {
+    pub fn by(pid: Pid) -> Option<Transferred> {
         Transferred::parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
     }
 
@@ -81,11 +82,11 @@ impl Transferred {
 /// A process and its descendants.
 #[derive(Debug)]
 pub struct ProcessTree {
-    root: u32,
+    root: Pid,
     /// The processes of the last count.
-    processes: BTreeSet<u32>,
+    processes: BTreeSet<Pid>,
     /// What they had transferred when that could be read last.
-    accounts: BTreeMap<u32, Transferred>,
+    accounts: BTreeMap<Pid, Transferred>,
     /// The sum at the last count.
     sum: Transferred,
     total: Transferred,
@@ -94,7 +95,7 @@ pub struct ProcessTree {
 
 impl ProcessTree {
     /// The tree below a process.
-    pub fn of(root: u32) -> ProcessTree {
+    pub fn of(root: Pid) -> ProcessTree {
         ProcessTree {
             root,
             processes: BTreeSet::new(),
@@ -130,7 +131,7 @@ impl ProcessTree {
     }
 
     /// Adds a process and its descendants, those that are there already excepted.
-    fn add_tree(&mut self, root: u32, sum: &mut Transferred) {
+    fn add_tree(&mut self, root: Pid, sum: &mut Transferred) {
         let mut found = vec![root];
         while let Some(pid) = found.pop() {
             if self.processes.len() == PROCESSES_MAX || !self.processes.insert(pid) {
@@ -152,12 +153,12 @@ impl ProcessTree {
         }
     }
 
-    fn of_process(&mut self, pid: u32) -> Option<Transferred> {
+    fn of_process(&mut self, pid: Pid) -> Option<Transferred> {
         Transferred::parse(self.read(&format!("/proc/{pid}/io"))?)
     }
 
     /// The processes of the last count.
-    pub fn processes(&self) -> &BTreeSet<u32> {
+    pub fn processes(&self) -> &BTreeSet<Pid> {
         &self.processes
     }
 
@@ -173,7 +174,7 @@ impl ProcessTree {
     }
 
     /// Adds the children of all threads of a process to `found`.
-    fn add_children(&mut self, pid: u32, found: &mut Vec<u32>) {
+    fn add_children(&mut self, pid: Pid, found: &mut Vec<Pid>) {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return;
         };
@@ -183,7 +184,7 @@ impl ProcessTree {
             };
             if let Some(text) = self.read(&format!("/proc/{pid}/task/{tid}/children")) {
                 let children = text.split_ascii_whitespace();
-                found.extend(children.filter_map(|child| child.parse::<u32>().ok()));
+                found.extend(children.filter_map(|child| child.parse::<Pid>().ok()));
             }
         }
     }
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_process_has_its_program_mapped() {
-        let mut tree = ProcessTree::of(std::process::id());
+        let mut tree = ProcessTree::of(Pid::own());
         tree.transferred();
         let program = fs::File::open("/proc/self/exe").expect("opened");
         let status = crate::syscalls::status(program.as_raw_fd()).expect("a status");
@@ -250,12 +251,12 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
-        let mut tree = ProcessTree::of(child.id());
+        let mut tree = ProcessTree::of(Pid::of(&child));
         let mut between = fs::File::create(&wait).expect("opened");
         let output = child.stdout.take().expect("piped");
         let mut lines = std::io::BufReader::new(output).lines();
         let mut line = || lines.next().expect("a line").expect("read");
-        let daemon: u32 = line().parse().expect("a number");
+        let daemon: Pid = line().parse().expect("a number");
         tree.transferred();
         assert!(tree.processes.contains(&daemon));
         between.write_all(b"\n").expect("written");
@@ -290,7 +291,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
-        let mut tree = ProcessTree::of(child.id());
+        let mut tree = ProcessTree::of(Pid::of(&child));
         let mut read = vec![0; (1 << 20) + 1];
         let output = child.stdout.as_mut().expect("piped");
         output.read_exact(&mut read).expect("read");
@@ -324,14 +325,14 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
-        let mut tree = ProcessTree::of(child.id());
+        let mut tree = ProcessTree::of(Pid::of(&child));
         let mut output = child.stdout.take().expect("piped");
         let done = std::thread::spawn(move || output.read_exact(&mut [0]));
         while !done.is_finished() {
             tree.transferred();
         }
         let counted = tree.transferred();
-        assert_eq!(Some(counted), tree.of_process(child.id()));
+        assert_eq!(Some(counted), tree.of_process(Pid::of(&child)));
         drop(child.stdin.take());
         child.wait().expect("waited for");
         if counted.read_bytes == 0 {

@@ -11,6 +11,7 @@
 //! trace the agent. In another user or pid namespace, with another group or with fewer
 //! capabilities, a process may not.
 
+use hither_ids::Pid;
 use std::io;
 
 use crate::{page_bytes, syscalls};
@@ -67,7 +68,7 @@ pub struct Status {
     pub bytes: usize,
     /// The process that made it, by its number in this process's pid namespace; 0 if it has none
     /// there. (Before Linux 4.17 it is the number in that process's own namespace.)
-    pub maker: u32,
+    pub maker: Pid,
     /// How often processes have attached it. Forked children have what their parents have.
     pub attached: u64,
 }
@@ -93,24 +94,24 @@ pub fn status(id: Id) -> Result<Status, i32> {
     let about = unsafe { about.assume_init() };
     Ok(Status {
         bytes: about.shm_segsz,
-        maker: about.shm_cpid as u32,
+        maker: Pid(about.shm_cpid as u32),
         attached: about.shm_nattch,
     })
 }
 
 /// The other processes that have attached a segment and keep its first `kept_bytes` bytes, as far
 /// as this process, which has attached it once, may see what they map.
-pub fn other_users(id: Id, kept_bytes: usize) -> Vec<u32> {
+pub fn other_users(id: Id, kept_bytes: usize) -> Vec<Pid> {
     if status(id).is_ok_and(|status| status.attached == 1) {
         return Vec::new();
     }
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_user = |&pid: &u32| {
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+    let is_user = |&pid: &Pid| {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         maps.lines().any(|line| is_start_of(line, id, kept_bytes))
     };
-    let own = std::process::id();
+    let own = Pid::own();
     pids.filter(|&pid| pid != own).filter(is_user).collect()
 }
 
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn a_segment_is_gone_with_its_last_user() {
         let (id, first) = create(10_000).expect("made");
-        let maker = std::process::id();
+        let maker = Pid::own();
         let first_only = Status {
             bytes: 10_000,
             maker,
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(status(id), Ok(first_only));
         // Marked for removal, and to be had all the same.
         let second = attach(id).expect("attached");
-        assert_eq!(other_users(id, 10_000), [0; 0], "this process is none");
+        assert_eq!(other_users(id, 10_000), [], "this process is none");
         // SAFETY: the segment is longer than that, and zeroed.
         unsafe { first.wrapping_add(9_999).write_volatile(7) };
         // SAFETY: as above.

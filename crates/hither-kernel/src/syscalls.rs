@@ -4,6 +4,7 @@
 //! failing call would change the program's `errno`. These go straight to the kernel and return the
 //! negated error number.
 
+use hither_ids::{Pid, Tid};
 use std::ffi::CStr;
 
 pub use crate::arch::syscall;
@@ -274,9 +275,9 @@ pub fn is_single_threaded() -> bool {
 }
 
 /// `getpid`, not libc's, so that a child made by a bare `clone` or `vfork` is seen.
-pub fn pid() -> u32 {
+pub fn pid() -> Pid {
     // SAFETY: getpid takes nothing and cannot fail.
-    unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
+    Pid(unsafe { syscall(libc::SYS_getpid, [0; 6]) } as u32)
 }
 
 /// Whether a mapping has a memory policy of its own, by `mbind`. False where the kernel does not
@@ -356,15 +357,15 @@ pub fn sleep_ns(ns: u32) {
 }
 
 /// `getppid`.
-pub fn parent_pid() -> u32 {
+pub fn parent_pid() -> Pid {
     // SAFETY: getppid takes nothing and cannot fail.
-    unsafe { syscall(libc::SYS_getppid, [0; 6]) as u32 }
+    Pid(unsafe { syscall(libc::SYS_getppid, [0; 6]) } as u32)
 }
 
 /// `gettid`.
-pub fn tid() -> u32 {
+pub fn tid() -> Tid {
     // SAFETY: gettid takes nothing and cannot fail.
-    unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
+    Tid(unsafe { syscall(libc::SYS_gettid, [0; 6]) } as u32)
 }
 
 /// `rt_sigprocmask`: blocks the signals of `mask` and no others, and returns which were blocked
@@ -452,13 +453,13 @@ pub fn inode(fd: i32) -> Result<Inode, i32> {
 /// # Safety
 /// `process` is this process's id, and nobody relies on what lies at `to`. Neither side need be
 /// mapped.
-pub unsafe fn copy_to(process: u32, pieces: &[libc::iovec], to: *mut u8) -> usize {
+pub unsafe fn copy_to(process: Pid, pieces: &[libc::iovec], to: *mut u8) -> usize {
     let into = libc::iovec {
         iov_base: to.cast(),
         iov_len: pieces.iter().map(|piece| piece.iov_len).sum(),
     };
     let arguments = [
-        process as usize,
+        process.0 as usize,
         pieces.as_ptr() as usize,
         pieces.len(),
         (&raw const into) as usize,

@@ -20,7 +20,7 @@ pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
     };
     let arguments = [
         // Any of its threads stands for a process. The first one may have ended.
-        syscalls::tid() as usize,
+        syscalls::tid().0 as usize,
         (&raw const local) as usize,
         1,
         (&raw const remote) as usize,
@@ -59,7 +59,7 @@ pub fn readable(from: u64, to: u64) -> bool {
             iov_len: count,
         };
         let arguments = [
-            syscalls::tid() as usize,
+            syscalls::tid().0 as usize,
             (&raw const local) as usize,
             1,
             pages.as_ptr() as usize,

@@ -22,6 +22,7 @@
 //! armed through the page map's scan, which marks what fits a condition in one step: present, not
 //! marked yet, not huge.
 
+use hither_ids::Pid;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -71,7 +72,7 @@ trait Kernel: Send {
     fn take(&mut self, offer: &UserfaultfdOffer) -> Result<OwnedFd, i32>;
     /// Asks for the features.
     fn set_up(&mut self, uffd: &OwnedFd) -> Result<(), i32>;
-    fn page_map(&mut self, pid: u32) -> Result<File, i32>;
+    fn page_map(&mut self, pid: Pid) -> Result<File, i32>;
     fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
     fn unregister(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
     /// Whether the page at `start` is part of a huge one.
@@ -86,7 +87,7 @@ pub struct WriteProtectSampler(Programs<Linux>);
 #[derive(Debug)]
 struct Programs<K> {
     kernel: K,
-    programs: BTreeMap<u32, Program>,
+    programs: BTreeMap<Pid, Program>,
 }
 
 #[derive(Debug)]
@@ -138,19 +139,19 @@ impl PageSampler for WriteProtectSampler {
         self.0.offered(offer)
     }
 
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.begin(pid, start, length)
     }
 
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.arm(pid, start, length)
     }
 
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.end(pid, start, length)
     }
 
-    fn ended(&mut self, pid: u32) {
+    fn ended(&mut self, pid: Pid) {
         self.0.programs.remove(&pid);
     }
 
@@ -195,7 +196,7 @@ impl<K: Kernel> Programs<K> {
         Ok(())
     }
 
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let program = self
             .programs
             .get_mut(&pid)
@@ -231,7 +232,7 @@ impl<K: Kernel> Programs<K> {
         registered.map_err(SamplingError::from_errno)
     }
 
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let program = self.programs.get(&pid).ok_or(SamplingError::NotOffered)?;
         let armed = self.kernel.protect(&program.page_map, start, length);
         armed.map_err(|error| match error {
@@ -242,7 +243,7 @@ impl<K: Kernel> Programs<K> {
         })
     }
 
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
         let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
@@ -275,7 +276,7 @@ impl Own {
         };
         (0..pages).for_each(|page| own.touch(page));
         offer_own(arm)?;
-        arm.begin(std::process::id(), own.pages as u64, length as u64)?;
+        arm.begin(Pid::own(), own.pages as u64, length as u64)?;
         Ok(own)
     }
 
@@ -289,13 +290,13 @@ impl Own {
 
     fn arm(&self, arm: &mut WriteProtectSampler, page: u64) -> Result<(), SamplingError> {
         let start = self.pages as u64 + page * self.page_bytes as u64;
-        arm.arm(std::process::id(), start, self.page_bytes as u64)
+        arm.arm(Pid::own(), start, self.page_bytes as u64)
     }
 
     fn end(self, arm: &mut WriteProtectSampler) {
         // Closing the descriptor undoes all that this might have left.
-        let _ = arm.end(std::process::id(), self.pages as u64, self.length as u64);
-        arm.ended(std::process::id());
+        let _ = arm.end(Pid::own(), self.pages as u64, self.length as u64);
+        arm.ended(Pid::own());
     }
 }
 
@@ -311,7 +312,7 @@ fn offer_own(arm: &mut WriteProtectSampler) -> Result<(), SamplingError> {
     let fd = syscalls::userfaultfd().map_err(SamplingError::from_errno)?;
     let offered = match syscalls::status(fd) {
         Ok(status) => arm.offered(&UserfaultfdOffer {
-            pid: std::process::id(),
+            pid: Pid::own(),
             fd,
             inode: status.id.inode,
         }),
@@ -363,7 +364,7 @@ impl Kernel for Linux {
         }
     }
 
-    fn page_map(&mut self, pid: u32) -> Result<File, i32> {
+    fn page_map(&mut self, pid: Pid) -> Result<File, i32> {
         page_map::open(pid)
     }
 

@@ -2,6 +2,7 @@
 //! shared mappings. Pages of mapped files are not among it.
 
 use crate::file_id::Inode;
+use hither_ids::Pid;
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -57,7 +58,7 @@ pub struct WritableRange {
 
 /// The writable memory of another process, in order, without what it shares with this one; none
 /// where it may not be asked, or has ended.
-pub fn writable_memory(pid: u32) -> Vec<WritableRange> {
+pub fn writable_memory(pid: Pid) -> Vec<WritableRange> {
     let text = |of: &str| fs::read(format!("/proc/{of}/maps")).unwrap_or_default();
     let own = text("self");
     let own = String::from_utf8_lossy(&own);
@@ -76,7 +77,7 @@ pub fn writable_memory(pid: u32) -> Vec<WritableRange> {
 /// The policy is that of the first mapping in /proc/PID/numa_maps, which has none of its own: it is
 /// the program's text. The file is read no further, since the kernel goes through the pages of each
 /// mapping that is read of.
-pub fn asks_for_nodes(pid: u32) -> bool {
+pub fn asks_for_nodes(pid: Pid) -> bool {
     let mut line = [0; 256];
     let file = File::open(format!("/proc/{pid}/numa_maps"));
     let read = file.and_then(|mut file| file.read(&mut line)).unwrap_or(0);
@@ -205,7 +206,7 @@ mod tests {
             (&raw const COUNTER as u64, MemoryKind::Static),
             (&raw const *heap as u64, MemoryKind::Anonymous),
         ];
-        let ranges = writable_memory(std::process::id());
+        let ranges = writable_memory(Pid::own());
         for (address, kind) in addresses {
             let found = ranges
                 .iter()
@@ -215,7 +216,7 @@ mod tests {
         // A test runs on a thread whose stack is mapped by pthread_create.
         let stack = &raw const local as u64;
         assert!(ranges.iter().any(|of| (of.start..of.end).contains(&stack)));
-        assert_eq!(writable_memory(0), []);
+        assert_eq!(writable_memory(Pid(0)), []);
     }
 
     #[test]
@@ -230,6 +231,6 @@ mod tests {
         ] {
             assert!(!asks_in(&format!("00400000 {policy} file=/usr/bin/a\n")));
         }
-        assert!(!asks_in("") && !asks_for_nodes(std::process::id()));
+        assert!(!asks_in("") && !asks_for_nodes(Pid::own()));
     }
 }

@@ -1,5 +1,6 @@
 //! Starts the program with hither's library, and waits for it as a parent that does not disturb it.
 
+use hither_ids::Pid;
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -102,7 +103,7 @@ pub(crate) fn supervise<P: Send, T: Send>(
     command: &[OsString],
     instrumentation: Instrumentation<'_>,
     prepare: impl FnOnce() -> P,
-    agent: impl FnOnce(u32, P, &AtomicBool) -> T + Send,
+    agent: impl FnOnce(Pid, P, &AtomicBool) -> T + Send,
 ) -> Result<Supervised<T>> {
     let ended = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -119,7 +120,7 @@ pub(crate) fn supervise<P: Send, T: Send>(
         let start = Instant::now();
         let program = Program::start(command, Some(instrumentation))?;
         // An error means that the thread has panicked. The panic is passed on below.
-        let _ = started.send((program.id(), prepared));
+        let _ = started.send((Pid(program.id()), prepared));
         let exit = program.wait();
         let ran = start.elapsed();
         ended.store(true, Ordering::Release);
@@ -192,11 +193,11 @@ impl Program {
                 Reaction::forward(signal, pid)
             }
         });
-        wait_until_ended(self.child.id());
+        wait_until_ended(Pid(self.child.id()));
         // Its own account is not for its user to read once it has ended (Linux 6.18), nor ever that
         // of a setuid program. But the kernel adds it to that of the process that waits for it, and
         // all that this process reads meanwhile in other threads is some text of /proc.
-        let of_this_process = || Transferred::by(std::process::id());
+        let of_this_process = || Transferred::by(Pid::own());
         let before = of_this_process();
         let exit = self.child.wait().map_err(Error::Wait);
         let after = of_this_process();
@@ -257,7 +258,7 @@ fn not_ignored(status: &str, signals: impl Iterator<Item = i32>) -> Vec<i32> {
 }
 
 /// Whether a process exists and has not ended.
-pub(crate) fn is_running(pid: u32) -> bool {
+pub(crate) fn is_running(pid: Pid) -> bool {
     // The state follows the name, which is in parentheses and may have any characters.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
@@ -304,14 +305,14 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_not_running() {
-        assert!(is_running(std::process::id()));
+        assert!(is_running(Pid::own()));
         let mut child = Command::new("true").spawn().expect("started");
         let pid = child.id();
         // Until it is waited for it is a zombie.
-        while is_running(pid) {
+        while is_running(Pid(pid)) {
             std::thread::yield_now();
         }
         child.wait().expect("waited for");
-        assert!(!is_running(pid));
+        assert!(!is_running(Pid(pid)));
     }
 }

@@ -4,6 +4,7 @@
 //! [`crate::event_loop`] feeds all mechanisms of a run from one drain of its sources. A mechanism
 //! knows nothing of the others: they share only the run's [`RunState`].
 
+use hither_ids::Pid;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -42,7 +43,7 @@ pub(crate) struct RunState {
     /// CLOCK_MONOTONIC at the start of the run.
     pub(crate) start_ns: u64,
     /// The program's process; 0 until it has started.
-    pub(crate) program: u32,
+    pub(crate) program: Pid,
     /// How many mechanisms and sinks use accesses to files.
     file_users: usize,
     started: SystemTime,
@@ -59,7 +60,7 @@ impl RunState {
             streams: Streams::default(),
             definitions: Definitions::default(),
             start_ns: monotonic_ns(),
-            program: 0,
+            program: Pid(0),
             started: SystemTime::now(),
             cpu_before_ns: cpu_ns(),
         }

@@ -1,6 +1,7 @@
 //! Opens the files that programs use: by path, by a descriptor of a program, or by the name that a
 //! file was given since in its folder.
 
+use hither_ids::{Pid, Tid};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
@@ -33,7 +34,7 @@ struct KnownFile {
     /// Its last path that is no program's descriptor.
     name: PathBuf,
     /// That program's process and thread, if they are in our PID namespace.
-    thread: Option<(u32, u32)>,
+    thread: Option<(Pid, Tid)>,
 }
 
 impl KnownFile {
@@ -44,7 +45,7 @@ impl KnownFile {
 }
 
 /// The paths of the descriptors of a thread, some of them.
-fn descriptors(thread: Option<(u32, u32)>) -> impl Iterator<Item = PathBuf> {
+fn descriptors(thread: Option<(Pid, Tid)>) -> impl Iterator<Item = PathBuf> {
     let found = thread.and_then(|(pid, tid)| {
         // A thread may have descriptors of its own; it may have ended, too.
         fs::read_dir(format!("/proc/{pid}/task/{tid}/fd"))
@@ -190,8 +191,8 @@ impl ProgramFiles {
     }
 
     /// Adds a file that a program uses without a record of it.
-    pub(crate) fn add(&mut self, file: u64, id: FileId, path: PathBuf, pid: u32) {
-        let thread = Some((pid, pid));
+    pub(crate) fn add(&mut self, file: u64, id: FileId, path: PathBuf, pid: Pid) {
+        let thread = Some((pid, pid.first_thread()));
         let known = self.known.entry(file);
         known.or_insert(KnownFile {
             id,

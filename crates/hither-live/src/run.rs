@@ -3,6 +3,7 @@
 //! One thread, the agent, runs the loop ([`crate::event_loop`]) beside the program. If it dies,
 //! nobody drains the rings, and the program runs on under the kernel alone.
 
+use hither_ids::Pid;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -220,7 +221,9 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     };
     let work = |program, (mut active, mut recording): (Active, Option<Recording>), ended: &_| {
         state.program = program;
-        let sink = recording.as_mut().map(|recording| recording.start(program));
+        let sink = recording
+            .as_mut()
+            .map(|recording| recording.start(Pid(program.0)));
         let event_loop = EventLoop {
             state: &mut state,
             mechanisms: active.all(),
@@ -256,7 +259,7 @@ fn begin_log(options: &RunOptions, mechanisms: Vec<&mut dyn Mechanism>) -> Resul
 fn status(options: &RunOptions) -> Status {
     let words = options.command.iter();
     Status {
-        agent: std::process::id(),
+        agent: Pid::own(),
         command: words
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,7 +26,7 @@ const FOLDER_MODE: u32 = 0o700;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The agent's process.
-    pub agent: u32,
+    pub agent: Pid,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Decisions are not carried out.
@@ -96,7 +96,7 @@ pub(crate) fn to_report(figures: &impl Serialize, agent: Duration, ran: Duration
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStatus {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its address.
     pub start: u64,
     /// Its size.
@@ -118,7 +118,7 @@ pub(crate) struct StatusFile {
 
 impl StatusFile {
     /// `None` where no folder can be made that is private to the user.
-    pub(crate) fn new(agent: u32) -> Option<StatusFile> {
+    pub(crate) fn new(agent: Pid) -> Option<StatusFile> {
         let folder = status_folder().ok()?;
         remove_abandoned(&folder);
         Some(StatusFile {
@@ -162,7 +162,7 @@ fn remove_abandoned(folder: &Path) {
         let path = entry.path();
         let agent = path.file_stem().and_then(|stem| stem.to_str());
         let agent = agent.and_then(|agent| agent.parse().ok());
-        if agent.is_some_and(|agent: u32| !launch::is_running(agent)) {
+        if agent.is_some_and(|agent: Pid| !launch::is_running(Pid(agent.0))) {
             let _ = fs::remove_file(path);
         }
     }
@@ -181,7 +181,7 @@ pub fn runs() -> Vec<Status> {
 }
 
 /// The latest status of the run with this agent.
-pub fn run_of(agent: u32) -> Option<Status> {
+pub fn run_of(agent: Pid) -> Option<Status> {
     let folder = status_folder().ok()?;
     read(&folder.join(format!("{agent}.json")))
 }
@@ -190,8 +190,8 @@ fn read(path: &Path) -> Option<Status> {
     if path.extension()? != "json" {
         return None;
     }
-    let agent: u32 = path.file_stem()?.to_str()?.parse().ok()?;
-    if !launch::is_running(agent) {
+    let agent: Pid = path.file_stem()?.to_str()?.parse().ok()?;
+    if !launch::is_running(Pid(agent.0)) {
         let _ = fs::remove_file(path);
         return None;
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn what_is_posted_is_read_until_it_is_taken_down() {
         let scratch = tempfile::tempdir().expect("a folder");
-        let agent = std::process::id();
+        let agent = Pid::own();
         let status_file = StatusFile {
             path: scratch.path().join(format!("{agent}.json")),
         };

@@ -64,7 +64,7 @@ fn run(library: &Path, program: &Path, name: &str, iterations: &str) -> Shown {
             else {
                 return;
             };
-            let (iterations, ended, constructs) = threads.entry(ring.tid).or_default();
+            let (iterations, ended, constructs) = threads.entry(ring.tid.0).or_default();
             *ended +=
                 usize::from(iterations.construct(kind, signature) == Some(EpochKind::Iteration));
             *constructs += usize::from(matches!(

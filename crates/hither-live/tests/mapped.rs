@@ -2,6 +2,7 @@
 
 mod support;
 
+use hither_ids::Pid;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn may_unmap() -> bool {
         skip_on_this_machine(reason);
         return false;
     }
-    match UnmappableProcess::open(std::process::id()) {
+    match UnmappableProcess::open(Pid(std::process::id())) {
         Ok(_) => true,
         Err(reason) => {
             skip_on_this_machine(reason);

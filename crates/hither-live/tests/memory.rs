@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::{RegionTier, SiteTier};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::samplers::SamplerCandidate;
@@ -290,7 +290,7 @@ impl Machine for Pretended {
 
     fn move_pages(
         &self,
-        _: u32,
+        _: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
@@ -319,11 +319,11 @@ impl Machine for Pretended {
         ThisMachine.sampler_candidates()
     }
 
-    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+    fn writable_memory(&self, pid: Pid) -> Vec<WritableRange> {
         ThisMachine.writable_memory(pid)
     }
 
-    fn asks_for_nodes(&self, pid: u32) -> bool {
+    fn asks_for_nodes(&self, pid: Pid) -> bool {
         ThisMachine.asks_for_nodes(pid)
     }
 }

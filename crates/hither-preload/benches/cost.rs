@@ -2,6 +2,7 @@
 //! its way into the ring. Run by `cargo test --benches` once each, so that it cannot rot.
 #![allow(unsafe_code, missing_docs)]
 
+use hither_ids::{Pid, Tid};
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -82,7 +83,9 @@ fn signatures(criterion: &mut Criterion) {
 fn pushing(criterion: &mut Criterion) {
     let mut session = Session::create(SessionOptions::default()).expect("a session");
     let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     let mut since = 0;
     criterion.bench_function("record and push", |bencher| {
         bencher.iter(|| {

@@ -50,7 +50,7 @@ struct Remembered {
 
 impl Remembered {
     fn of(key: u64, bytes: u64) -> Remembered {
-        let id = mix(key.wrapping_add(u64::from(process::last_id())));
+        let id = mix(key.wrapping_add(u64::from(process::last_id().0)));
         let places = DEFINED.get((key >> 2) as usize % DEFINED.len());
         Remembered {
             places: places.map_or(&[], |places| &places.0),

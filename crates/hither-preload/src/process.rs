@@ -5,6 +5,7 @@
 //! the child was made. The child of a `vfork` shares all memory with its parent: the page is not
 //! wiped, [`id`] is the parent's, and only the kernel's answer ([`syscalls::pid`]) differs.
 
+use hither_ids::Pid;
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{
@@ -50,12 +51,12 @@ pub(crate) fn prepare(session: &ProgramSession) {
 
 /// The id that [`id`] returned last. [`notice_fork`] keeps it up to date.
 #[inline]
-pub(crate) fn last_id() -> u32 {
-    PID.load(Ordering::Relaxed)
+pub(crate) fn last_id() -> Pid {
+    Pid(PID.load(Ordering::Relaxed))
 }
 
 /// The process whose memory this is: this one, but in the child of a `vfork` its parent.
-pub(crate) fn id() -> u32 {
+pub(crate) fn id() -> Pid {
     notice_fork();
     last_id()
 }
@@ -72,7 +73,7 @@ pub(crate) struct Identity {
 }
 
 /// The identity of this process, which has the id `pid` and a parent with the id `parent`.
-pub(crate) fn identity(session: &ProgramSession, pid: u32, parent: u32) -> Identity {
+pub(crate) fn identity(session: &ProgramSession, pid: Pid, parent: Pid) -> Identity {
     if pid != last_id() {
         // The child of a `vfork`: its parent's memory says nothing of it.
         return Identity {
@@ -96,9 +97,9 @@ fn namespace() -> PidNamespace {
 
 /// The pid namespace of this process, the child of the one that the memory tells of. It is another
 /// one (`unshare`, `setns`, `clone`) only if the parent has no id in it.
-fn namespace_of_child(parent: u32) -> PidNamespace {
+fn namespace_of_child(parent: Pid) -> PidNamespace {
     match parent {
-        0 => PidNamespace::of_this_process(AGENTS_NAMESPACE.load(Ordering::Relaxed)),
+        Pid(0) => PidNamespace::of_this_process(AGENTS_NAMESPACE.load(Ordering::Relaxed)),
         _ => namespace(),
     }
 }
@@ -145,7 +146,7 @@ fn became_child() {
 
 /// Threads compare this with the process that they claimed their ring in.
 fn set_id() {
-    PID.store(syscalls::pid(), Ordering::Relaxed);
+    PID.store(syscalls::pid().0, Ordering::Relaxed);
 }
 
 /// The program's arguments, each ended by a zero byte; cut after [`ARGUMENTS_BYTES_MAX`].

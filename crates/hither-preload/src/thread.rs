@@ -3,6 +3,7 @@
 //!
 //! Nothing here touches `errno`, takes a lock, allocates from the program's heap or waits.
 
+use hither_ids::Pid;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -54,7 +55,7 @@ pub(crate) struct Thread {
     /// Events to skip before asking for a ring again, after there was none.
     patience: u32,
     /// The process that the ring was claimed in.
-    pid: u32,
+    pid: Pid,
     walker: Walker,
     opened: Box<Buffers>,
 }

@@ -12,6 +12,7 @@
 //! A stray store of a program may hit this memory. So every word that is read is checked, every
 //! loop is bounded, and the receiver must check a request against its own regions.
 
+use hither_ids::Pid;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use hither_kernel::memory_policy::{Bind, BindMode};
@@ -115,11 +116,11 @@ impl BindRequestQueue {
     }
 
     /// The first requests that wait for a process.
-    fn waiting(&self, process: u32) -> Batch {
+    fn waiting(&self, process: Pid) -> Batch {
         let mut found = Batch::default();
         let posted = self.posted.load(Ordering::Relaxed);
         for (index, slot) in self.slots.iter().enumerate().take(self.used()) {
-            if slot.state.load(Ordering::Acquire) == u64::from(process) {
+            if slot.state.load(Ordering::Acquire) == u64::from(process.0) {
                 let number = slot.number.load(Ordering::Relaxed) as u32;
                 // The numbers wrap around; no two are that far apart.
                 let order = number.wrapping_sub(posted) as i32;
@@ -130,9 +131,9 @@ impl BindRequestQueue {
     }
 
     /// Takes the request out of a slot, if it is still the one of that number.
-    fn taken(&self, process: u32, number: u32, index: u16) -> Option<BindRequest> {
+    fn taken(&self, process: Pid, number: u32, index: u16) -> Option<BindRequest> {
         let slot = self.slots.get(usize::from(index))?;
-        let (waiting, taken) = (u64::from(process), u64::from(process) | TAKEN);
+        let (waiting, taken) = (u64::from(process.0), u64::from(process.0) | TAKEN);
         slot.state
             .compare_exchange(waiting, taken, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
@@ -204,7 +205,7 @@ impl<'a> BindRequestSender<'a> {
     /// [`Record::Bound`](crate::record::Record::Bound) of the process reports the result.
     pub fn post(
         &mut self,
-        process: u32,
+        process: Pid,
         start: u64,
         length: u64,
         bind: Bind,
@@ -222,17 +223,17 @@ impl<'a> BindRequestSender<'a> {
         slot.start.store(start, Ordering::Relaxed);
         slot.length.store(length, Ordering::Relaxed);
         slot.policy.store(Some(bind));
-        slot.state.store(u64::from(process), Ordering::Release);
+        slot.state.store(u64::from(process.0), Ordering::Release);
         self.0.used.fetch_max(index as u32 + 1, Ordering::Release);
         self.0.posted.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Withdraws what still waits for `process`, which has ended or runs another program.
-    pub fn withdraw(&mut self, process: u32) {
+    pub fn withdraw(&mut self, process: Pid) {
         for slot in self.0.slots.iter().take(self.0.used()) {
             let state = slot.state.load(Ordering::Relaxed);
-            if state & !TAKEN == u64::from(process) {
+            if state & !TAKEN == u64::from(process.0) {
                 // Unless the process takes it first. If it was killed while it read the slot,
                 // nothing reads the slot any more.
                 let _ =
@@ -292,7 +293,7 @@ impl<'a> BindRequestReceiver<'a> {
 
     /// Takes the requests for `process`, each as the iterator comes to it, in the sequence in which
     /// they were posted.
-    pub fn take(&self, process: u32) -> impl Iterator<Item = BindRequest> + use<'a> {
+    pub fn take(&self, process: Pid) -> impl Iterator<Item = BindRequest> + use<'a> {
         let board = self.0;
         let (mut found, mut next) = (Batch::default(), 0);
         let mut batches = 0;
@@ -376,19 +377,25 @@ mod tests {
             BindRequestReceiver::new(&board),
         );
         let quiet = received.pending();
-        orders.post(10, 1 << 20, 4096, preferred(2)).expect("room");
-        orders.post(11, 2 << 20, 8192, preferred(4)).expect("room");
-        orders.post(10, 3 << 20, 4096, preferred(8)).expect("room");
+        orders
+            .post(Pid(10), 1 << 20, 4096, preferred(2))
+            .expect("room");
+        orders
+            .post(Pid(11), 2 << 20, 8192, preferred(4))
+            .expect("room");
+        orders
+            .post(Pid(10), 3 << 20, 4096, preferred(8))
+            .expect("room");
         assert_eq!(received.pending(), quiet + 3);
-        let taken: Vec<_> = received.take(10).collect();
+        let taken: Vec<_> = received.take(Pid(10)).collect();
         let order = |start, length, nodes| BindRequest {
             start,
             length,
             bind: preferred(nodes),
         };
         assert_eq!(taken, [order(1 << 20, 4096, 2), order(3 << 20, 4096, 8)]);
-        assert_eq!(received.take(10).count(), 0, "taken is taken");
-        assert_eq!(received.take(11).count(), 1);
+        assert_eq!(received.take(Pid(10)).count(), 0, "taken is taken");
+        assert_eq!(received.take(Pid(11)).count(), 1);
     }
 
     #[test]
@@ -405,17 +412,19 @@ mod tests {
         };
         for order in 0..200 {
             let process = if order < 50 { 1 } else { 2 };
-            orders.post(process, order, 1, preferred(1)).expect("room");
+            orders
+                .post(Pid(process), order, 1, preferred(1))
+                .expect("room");
         }
         // Later ones come to the slots before the others.
-        assert_eq!(received.take(1).count(), 50);
+        assert_eq!(received.take(Pid(1)).count(), 50);
         for order in 200..300 {
-            orders.post(2, order, 1, preferred(1)).expect("room");
+            orders.post(Pid(2), order, 1, preferred(1)).expect("room");
         }
         let first: Vec<u64> = (50..114).collect();
-        assert_eq!(starts(&mut received.take(2).take(64)), first);
+        assert_eq!(starts(&mut received.take(Pid(2)).take(64)), first);
         let others: Vec<u64> = (114..300).collect();
-        assert_eq!(starts(&mut received.take(2)), others);
+        assert_eq!(starts(&mut received.take(Pid(2))), others);
     }
 
     #[test]
@@ -426,16 +435,16 @@ mod tests {
             BindRequestReceiver::new(&board),
         );
         for order in 0..3 {
-            orders.post(5, order, 1, preferred(1)).expect("room");
+            orders.post(Pid(5), order, 1, preferred(1)).expect("room");
         }
-        let mut taken = received.take(5);
+        let mut taken = received.take(Pid(5));
         assert_eq!(taken.next().map(|order| order.start), Some(0));
-        assert_eq!(received.take(5).count(), 2);
+        assert_eq!(received.take(Pid(5)).count(), 2);
         for order in 3..6 {
-            orders.post(5, order, 1, preferred(1)).expect("room");
+            orders.post(Pid(5), order, 1, preferred(1)).expect("room");
         }
         assert_eq!(taken.next(), None);
-        let left: Vec<u64> = received.take(5).map(|order| order.start).collect();
+        let left: Vec<u64> = received.take(Pid(5)).map(|order| order.start).collect();
         assert_eq!(left, [3, 4, 5]);
     }
 
@@ -448,16 +457,18 @@ mod tests {
         );
         for order in 0..REQUESTS_MAX as u64 {
             let process = 1 + (order % 2) as u32;
-            orders.post(process, order, 1, preferred(1)).expect("room");
+            orders
+                .post(Pid(process), order, 1, preferred(1))
+                .expect("room");
         }
-        assert_eq!(orders.post(1, 0, 1, preferred(1)), Err(QueueFull));
-        orders.withdraw(1);
-        assert_eq!(received.take(1).count(), 0);
-        assert_eq!(orders.post(3, 0, 1, preferred(1)), Ok(()));
-        assert_eq!(received.take(2).count(), REQUESTS_MAX / 2);
+        assert_eq!(orders.post(Pid(1), 0, 1, preferred(1)), Err(QueueFull));
+        orders.withdraw(Pid(1));
+        assert_eq!(received.take(Pid(1)).count(), 0);
+        assert_eq!(orders.post(Pid(3), 0, 1, preferred(1)), Ok(()));
+        assert_eq!(received.take(Pid(2)).count(), REQUESTS_MAX / 2);
         // A process that was killed while it read a slot leaves it so.
         board.slots[0].state.store(4 | TAKEN, Ordering::Relaxed);
-        orders.withdraw(4);
+        orders.withdraw(Pid(4));
         assert_eq!(board.slots[0].state.load(Ordering::Relaxed), FREE);
     }
 
@@ -475,7 +486,7 @@ mod tests {
                         loop {
                             // Before the last look, so that it misses nothing.
                             let last = done.load(Ordering::Acquire);
-                            for order in received.take(7) {
+                            for order in received.take(Pid(7)) {
                                 assert_eq!(order.length, order.start * 3, "torn");
                                 assert_eq!(order.bind, preferred(order.start * 5), "torn");
                                 sum += order.start;
@@ -490,7 +501,7 @@ mod tests {
             let mut orders = BindRequestSender::new(&board);
             for value in 1..=POSTED {
                 while orders
-                    .post(7, value, value * 3, preferred(value * 5))
+                    .post(Pid(7), value, value * 3, preferred(value * 5))
                     .is_err()
                 {
                     std::thread::yield_now();
@@ -628,11 +639,11 @@ mod tests {
                 BindRequestReceiver::new(&board),
             );
             for process in 0..16 {
-                assert!(received.take(process).count() <= REQUESTS_MAX);
+                assert!(received.take(Pid(process)).count() <= REQUESTS_MAX);
                 received.site(u64::from(process));
                 let _ = orders.set_site(random(), Some(preferred(1)));
-                let _ = orders.post(process, random(), random(), preferred(random()));
-                orders.withdraw(process);
+                let _ = orders.post(Pid(process), random(), random(), preferred(random()));
+                orders.withdraw(Pid(process));
             }
             received.pending();
         }

@@ -18,6 +18,7 @@
 mod holder;
 mod protocol;
 
+use hither_ids::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -44,7 +45,7 @@ const END_MAX_MS: u32 = 1000;
 /// The lease process, as its agent has it. Dropping it kills the process.
 #[derive(Debug)]
 pub struct LeaseProcess {
-    pid: i32,
+    pid: Pid,
     socket: OwnedFd,
     /// It was killed by us, and may not have ended yet.
     killed: bool,
@@ -66,7 +67,7 @@ impl LeaseProcess {
         };
         let (ours, theirs) = socket_pair(wait)?;
         let mut holder = Holder::new(replicas, theirs, faults);
-        let agent = std::process::id();
+        let agent = Pid::own();
         // A handler of the agent's is not to run in the child.
         let blocked = syscalls::block_signals(!0);
         // SAFETY: the child makes system calls on memory that is there, and does not return.
@@ -81,7 +82,7 @@ impl LeaseProcess {
         }
         drop(holder);
         let process = LeaseProcess {
-            pid,
+            pid: Pid(pid as u32),
             socket: ours,
             killed: false,
             reaped: false,
@@ -94,8 +95,8 @@ impl LeaseProcess {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.pid as u32
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Processor time that it has used, in nanoseconds.
@@ -157,7 +158,7 @@ impl LeaseProcess {
         self.killed = true;
         if !self.reaped {
             // An error means that it has ended by itself.
-            let _ = process::kill(self.pid, libc::SIGKILL);
+            let _ = process::kill(self.pid.raw(), libc::SIGKILL);
         }
     }
 
@@ -179,7 +180,8 @@ impl LeaseProcess {
 
     fn reap(&mut self) -> bool {
         // SAFETY: waitpid without a place for the status takes no memory.
-        let waited = || unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
+        let waited =
+            || unsafe { libc::waitpid(self.pid.raw(), std::ptr::null_mut(), libc::WNOHANG) };
         // An error means that it was waited for elsewhere.
         self.reaped = self.reaped || waited() != 0;
         self.reaped

@@ -3,6 +3,7 @@
 //! total is nonsense.
 
 use crate::record::{Op, Record};
+use hither_ids::Pid;
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`), rounded up.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 31;
@@ -14,7 +15,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 const ADDRESS_MAX: u64 = 1 << 56;
 
 /// No process has a higher number (`PID_MAX_LIMIT`).
-const PID_MAX: u32 = 4 << 20;
+const PID_MAX: Pid = Pid(4 << 20);
 
 /// Whether a recorder may have written this record. `is_past` says whether a time has come.
 pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> bool) -> bool {
@@ -121,7 +122,9 @@ mod tests {
             access(Op::Read, 1, end - 5, 6),
             access(Op::Read, 1, u64::MAX, 1),
             access(Op::Map, 1, 1, end),
-            Record::ExecFailed { pid: PID_MAX + 1 },
+            Record::ExecFailed {
+                pid: Pid(PID_MAX.0 + 1),
+            },
             Record::RegionEnd {
                 start: 1,
                 length: ADDRESS_MAX,

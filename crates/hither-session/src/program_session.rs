@@ -5,6 +5,7 @@
 //! Memory is asked for before it is written, because a store for which the kernel has none would be
 //! a SIGBUS in the program.
 
+use hither_ids::{Pid, Tid};
 use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
@@ -27,8 +28,8 @@ const _: () = assert!(2 * PID_BITS + NAMESPACE_BITS == u64::BITS);
 /// The owner of a ring: a thread, its process, and the pid namespace of both numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
+    pub(crate) pid: Pid,
+    pub(crate) tid: Tid,
     pub(crate) namespace: PidNamespace,
 }
 
@@ -36,14 +37,14 @@ impl Owner {
     pub(crate) fn pack(self) -> u64 {
         let id = |id: u32| u64::from(id & ((1 << PID_BITS) - 1));
         let namespace = u64::from(self.namespace.bits());
-        namespace << (2 * PID_BITS) | id(self.pid) << PID_BITS | id(self.tid)
+        namespace << (2 * PID_BITS) | id(self.pid.0) << PID_BITS | id(self.tid.0)
     }
 
     pub(crate) fn unpack(owner: u64) -> Owner {
         let id = |owner: u64| owner as u32 & ((1 << PID_BITS) - 1);
         Owner {
-            pid: id(owner >> PID_BITS),
-            tid: id(owner),
+            pid: Pid(id(owner >> PID_BITS)),
+            tid: Tid(id(owner)),
             namespace: PidNamespace::from_bits((owner >> (2 * PID_BITS)) as u32),
         }
     }
@@ -228,7 +229,7 @@ impl ProgramSession {
             return None;
         }
         let nonce = header.replicas_nonce.load(Ordering::Relaxed);
-        View::open((packed >> 32) as u32, packed as u32, nonce)
+        View::open(Pid((packed >> 32) as u32), packed as u32, nonce)
     }
 
     /// Whether the agent wants a userfaultfd of this process; not of one in another pid namespace.
@@ -265,7 +266,7 @@ impl ProgramSession {
     /// Takes a free ring for thread `tid` of process `pid`, by their numbers in `namespace`. `None`
     /// if there is none, or no memory: the caller reports the accesses that it cannot record with
     /// [`ProgramSession::count_no_ring`].
-    pub fn claim(&self, pid: u32, tid: u32, namespace: PidNamespace) -> Option<Producer> {
+    pub fn claim(&self, pid: Pid, tid: Tid, namespace: PidNamespace) -> Option<Producer> {
         let owner = Owner {
             pid,
             tid,
@@ -421,14 +422,14 @@ pub fn moved(record: &Record<'_>) -> Option<u64> {
 #[derive(Debug)]
 pub struct Producer {
     index: usize,
-    pid: u32,
+    pid: Pid,
     generation: u64,
     writer: Writer,
 }
 
 impl Producer {
     /// The process that claimed it.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 

@@ -9,6 +9,7 @@
 //! (16 bits), `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are
 //! zero-padded to whole words, with their length in a word before them.
 
+use hither_ids::Pid;
 use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::memory_policy::{Bind, BindMode};
 
@@ -123,9 +124,9 @@ pub enum Record<'a> {
     /// A process image that records: pushed by each ring as its first record.
     Process {
         /// Process id.
-        pid: u32,
+        pid: Pid,
         /// Parent's process id; 0 if it is in another pid namespace.
-        parent: u32,
+        parent: Pid,
         /// The same for all threads of one program image, and for no other image of the session:
         /// process ids are used again.
         image: u32,
@@ -143,7 +144,7 @@ pub enum Record<'a> {
     /// recorded.
     Exec {
         /// Process id that will run it.
-        pid: u32,
+        pid: Pid,
         /// CLOCK_MONOTONIC, in nanoseconds.
         time_ns: u64,
         /// The program as given.
@@ -155,7 +156,7 @@ pub enum Record<'a> {
     /// The last [`Record::Exec`] of this process failed.
     ExecFailed {
         /// Process id.
-        pid: u32,
+        pid: Pid,
     },
     /// The process has set up an io_uring: what it reads and writes by it is not seen.
     IoUring,
@@ -371,9 +372,9 @@ impl<'a> Record<'a> {
             } => {
                 writer.word(time_ns);
                 writer.bytes(path, STRING_BYTES_MAX);
-                (EXEC, u8::from(hidden), pid)
+                (EXEC, u8::from(hidden), pid.0)
             }
-            Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
+            Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid.0),
             Record::IoUring => (IO_URING, 0, 0),
             Record::Cached {
                 object,
@@ -502,12 +503,12 @@ impl<'a> Record<'a> {
                 exe,
                 args,
             } => {
-                writer.word(u64::from(parent) | u64::from(image) << 32);
+                writer.word(u64::from(parent.0) | u64::from(image) << 32);
                 writer.word(time_ns);
                 // Both at their limits still fit: 6 header words, 384 and 128 of payload.
                 writer.bytes(exe, 3072);
                 writer.bytes(args, ARGS_BYTES_MAX);
-                (PROCESS, u8::from(forked), pid)
+                (PROCESS, u8::from(forked), pid.0)
             }
             _ => (0, 0, 0),
         }
@@ -563,8 +564,8 @@ impl<'a> Record<'a> {
             PROCESS => {
                 let ids = reader.word()?;
                 Record::Process {
-                    pid: b,
-                    parent: ids as u32,
+                    pid: Pid(b),
+                    parent: Pid(ids as u32),
                     image: (ids >> 32) as u32,
                     forked: a != 0,
                     time_ns: reader.word()?,
@@ -573,12 +574,12 @@ impl<'a> Record<'a> {
                 }
             }
             EXEC => Record::Exec {
-                pid: b,
+                pid: Pid(b),
                 time_ns: reader.word()?,
                 path: reader.bytes()?,
                 hidden: a != 0,
             },
-            EXEC_FAILED => Record::ExecFailed { pid: b },
+            EXEC_FAILED => Record::ExecFailed { pid: Pid(b) },
             IO_URING => Record::IoUring,
             CACHED => Record::Cached {
                 object: reader.word()?,

@@ -291,7 +291,7 @@ impl Segment {
             parts,
         };
         segment.exclude_from_dumps();
-        Some((segment, maker))
+        Some((segment, maker.0))
     }
 
     /// Detaches all of it.

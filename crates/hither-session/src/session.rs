@@ -4,6 +4,7 @@
 //! The segment (`shared_memory`) is freed with the last process that uses it. If the agent
 //! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
 
+use hither_ids::{Pid, Tid};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -125,9 +126,9 @@ pub struct RingInfo {
     /// Which ring.
     pub index: usize,
     /// The process that claimed it. After an exec the process claims another ring.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread that claimed it.
-    pub tid: u32,
+    pub tid: Tid,
     /// The pid namespace of both. In another one than ours (a container) they name no process of
     /// ours, or another one.
     pub namespace: PidNamespace,
@@ -356,7 +357,7 @@ impl Session {
     pub fn set_replicas(&mut self, (control, nonce): (u32, u64)) {
         let header = self.segment.header();
         header.replicas_nonce.store(nonce, Ordering::Relaxed);
-        let packed = u64::from(std::process::id()) << 32 | u64::from(control);
+        let packed = u64::from(Pid::own().0) << 32 | u64::from(control);
         header.replicas.store(packed, Ordering::Release);
     }
 
@@ -410,7 +411,7 @@ impl Session {
     }
 
     /// Other processes that have the library at work: they have recorded, or could.
-    pub fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<Pid> {
         shared_memory::other_users(self.id, self.segment.kept_bytes())
     }
 
@@ -610,7 +611,7 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
         (options.ring_bytes / CHUNK_BYTES) as u32,
     );
     set32(&header.frames_max, options.frames_max as u32);
-    set32(&header.agent, std::process::id());
+    set32(&header.agent, Pid::own().0);
     set64(&header.pid_namespace, pid_namespace::own_inode());
     set64(&header.region_min, options.region_min);
     let block_bits = options.block_bytes.checked_ilog2().unwrap_or(0);

@@ -5,6 +5,7 @@
 //! closes its own. A program that ends, or runs another one, leaves its offer behind: the agent
 //! finds no such descriptor and frees the slot.
 
+use hither_ids::Pid;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_kernel::page_sampling::UserfaultfdOffer;
@@ -63,8 +64,8 @@ impl PendingOffer {
     }
 
     /// Who made it.
-    pub fn pid(self) -> u32 {
-        (self.offer >> 32) as u32
+    pub fn pid(self) -> Pid {
+        Pid((self.offer >> 32) as u32)
     }
 
     /// The descriptor.
@@ -74,7 +75,7 @@ impl PendingOffer {
 }
 
 fn pack(offer: &UserfaultfdOffer) -> u64 {
-    u64::from(offer.pid) << 32 | u64::from(offer.fd as u32)
+    u64::from(offer.pid.0) << 32 | u64::from(offer.fd as u32)
 }
 
 impl Offers {
@@ -110,7 +111,7 @@ impl Offers {
                 continue;
             }
             sink(&UserfaultfdOffer {
-                pid: (packed >> 32) as u32,
+                pid: Pid((packed >> 32) as u32),
                 fd: packed as u32 as i32,
                 inode: slot.inode.load(Ordering::Relaxed),
             });
@@ -123,11 +124,11 @@ impl Offers {
 mod tests {
     use super::*;
 
-    fn offer(pid: u32) -> UserfaultfdOffer {
+    fn offer(pid: Pid) -> UserfaultfdOffer {
         UserfaultfdOffer {
             pid,
             fd: 900,
-            inode: u64::from(pid) + 7,
+            inode: u64::from(pid.0) + 7,
         }
     }
 
@@ -140,26 +141,26 @@ mod tests {
     #[test]
     fn offers_arrive_whole_and_are_answered() {
         let offers = Offers::default();
-        let one = offers.put(&offer(1)).expect("room");
-        assert_eq!((one.pid(), one.fd()), (1, 900));
+        let one = offers.put(&offer(Pid(1))).expect("room");
+        assert_eq!((one.pid(), one.fd()), (Pid(1), 900));
         assert_eq!(PendingOffer::from_words(one.to_words()), one);
-        assert_eq!(taken(&offers), [offer(1)]);
+        assert_eq!(taken(&offers), [offer(Pid(1))]);
         assert!(offers.is_answered(&one));
         assert!(taken(&offers).is_empty());
-        assert!(offers.put(&offer(3)).is_some());
-        assert_eq!(taken(&offers), [offer(3)]);
+        assert!(offers.put(&offer(Pid(3))).is_some());
+        assert_eq!(taken(&offers), [offer(Pid(3))]);
     }
 
     #[test]
     fn there_is_room_for_so_many() {
         let offers = Offers::default();
         let many: Vec<_> = (1..=SLOTS as u32)
-            .map(|pid| offers.put(&offer(pid)))
+            .map(|pid| offers.put(&offer(Pid(pid))))
             .collect();
         assert!(many.iter().all(Option::is_some));
-        assert_eq!(offers.put(&offer(99)), None);
+        assert_eq!(offers.put(&offer(Pid(99))), None);
         assert_eq!(taken(&offers).len(), SLOTS);
-        assert!(offers.put(&offer(99)).is_some());
+        assert!(offers.put(&offer(Pid(99))).is_some());
     }
 
     /// What a damaged segment may hold: nothing is believed but that it can be freed.

@@ -1,5 +1,6 @@
 //! Tests: refusals, records by hand, and the page faults of this machine.
 
+use hither_ids::{Pid, Tid};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -152,8 +153,8 @@ fn records_are_read_where_they_wrap_around() {
     let expected = |at: u64| Fault {
         time_ns: 1000 + at,
         address: 0x7f00_0000 + at,
-        pid: 7,
-        tid: 8,
+        pid: Pid(7),
+        tid: Tid(8),
         cpu: 3,
     };
     written.record(RECORD_SAMPLE, USER, &sample(0));
@@ -252,9 +253,9 @@ fn faults_of_a_program_and_of_what_it_starts_are_seen() {
             .collect();
         assert!(named.len() == 3 && named[0] == child.id(), "{named:?}");
         for pid in named {
-            assert!(faults.iter().any(|fault| fault.pid == pid), "{pid}");
+            assert!(faults.iter().any(|fault| fault.pid == Pid(pid)), "{pid}");
         }
-        assert!(faults.iter().all(|fault| fault.pid != std::process::id()));
+        assert!(faults.iter().all(|fault| fault.pid != Pid::own()));
         for &cpu in &sysfs::online_cpus().expect("CPUs") {
             let times = faults.iter().filter(|fault| fault.cpu == cpu);
             assert!(times.map(|fault| fault.time_ns).is_sorted());
@@ -276,7 +277,7 @@ fn nothing_is_seen_while_it_is_off() {
         // It waits for a line once it has started.
         let mut seen = 0;
         while seen == 0 {
-            rings.drain(&mut |fault| seen += usize::from(fault.pid == pid));
+            rings.drain(&mut |fault| seen += usize::from(fault.pid == Pid(pid)));
         }
         rings.watch(false).expect("off");
         rings.drain(&mut |_| ());
@@ -306,7 +307,7 @@ fn others_are_seen_only_where_all_programs_are() {
         match rings {
             Ok(mut rings) => {
                 let mut seen = false;
-                rings.drain(&mut |fault| seen |= fault.pid == other.id());
+                rings.drain(&mut |fault| seen |= fault.pid == Pid::of(&other));
                 assert_eq!(seen, rings.is_of_all_programs());
             }
             Err(reason) => skip_on_this_machine(reason),

@@ -1,5 +1,6 @@
 //! Each refusal of the kernel by a scripted one, and what really happens by ours.
 
+use hither_ids::Pid;
 use std::fs::File;
 use std::io::Read;
 
@@ -47,7 +48,7 @@ impl Kernel for Scripted {
         self.answer("set_up", ())
     }
 
-    fn page_map(&mut self, _: u32) -> Result<File, i32> {
+    fn page_map(&mut self, _: Pid) -> Result<File, i32> {
         self.answer("page_map", some_file())
     }
 
@@ -77,7 +78,7 @@ impl Kernel for Scripted {
 }
 
 const OFFER: UserfaultfdOffer = UserfaultfdOffer {
-    pid: 5,
+    pid: Pid(5),
     fd: 900,
     inode: 1,
 };
@@ -100,7 +101,7 @@ fn an_offer_that_cannot_be_taken_leaves_nothing() {
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Err(reason), "{call} {error}");
-        assert_eq!(arm.begin(5, 0, 4096), Err(SamplingError::NotOffered));
+        assert_eq!(arm.begin(Pid(5), 0, 4096), Err(SamplingError::NotOffered));
     }
 }
 
@@ -108,10 +109,10 @@ fn an_offer_that_cannot_be_taken_leaves_nothing() {
 fn a_process_that_does_it_itself_is_left_alone() {
     let mut arm = Programs::new(Scripted::default());
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(5, 0, 4096), Ok(()));
+    assert_eq!(arm.begin(Pid(5), 0, 4096), Ok(()));
     let leave = UserfaultfdOffer { fd: -1, ..OFFER };
     assert_eq!(arm.offered(&leave), Err(SamplingError::InUse));
-    assert_eq!(arm.arm(5, 0, 4096), Err(SamplingError::NotOffered));
+    assert_eq!(arm.arm(Pid(5), 0, 4096), Err(SamplingError::NotOffered));
 }
 
 #[test]
@@ -126,8 +127,8 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.begin(5, 0, 1 << 20), Err(reason), "{call} {error}");
-        assert_eq!(arm.end(5, 0, 1 << 20), Ok(()));
+        assert_eq!(arm.begin(Pid(5), 0, 1 << 20), Err(reason), "{call} {error}");
+        assert_eq!(arm.end(Pid(5), 0, 1 << 20), Ok(()));
     }
     for (error, reason) in [
         (libc::EPERM, SamplingError::NoMemory),
@@ -139,8 +140,8 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing("protect", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.begin(5, 0, 1 << 20), Ok(()));
-        assert_eq!(arm.arm(5, 0, 4096), Err(reason), "{error}");
+        assert_eq!(arm.begin(Pid(5), 0, 1 << 20), Ok(()));
+        assert_eq!(arm.arm(Pid(5), 0, 4096), Err(reason), "{error}");
     }
     for (error, answer) in [
         (libc::EINVAL, Ok(())),
@@ -150,7 +151,7 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing("unregister", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.end(5, 0, 4096), answer, "{error}");
+        assert_eq!(arm.end(Pid(5), 0, 4096), answer, "{error}");
     }
 }
 
@@ -164,14 +165,21 @@ fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
     ] {
         let mut arm = Scripted::refusing(refused, libc::EBUSY);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.begin(5, 4 * page + 16, 4 * page), Ok(()), "{refused}");
+        assert_eq!(
+            arm.begin(Pid(5), 4 * page + 16, 4 * page),
+            Ok(()),
+            "{refused}"
+        );
         // It is ended as what was sampled of it, its whole pages.
-        assert_eq!(arm.end(5, 5 * page, 3 * page), Ok(()));
+        assert_eq!(arm.end(Pid(5), 5 * page, 3 * page), Ok(()));
         assert_eq!(arm.kernel.ranges, expected, "{refused}");
     }
     let mut arm = Scripted::refusing("register", libc::EBUSY);
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(5, 4 * page, 2 * page), Err(SamplingError::InUse));
+    assert_eq!(
+        arm.begin(Pid(5), 4 * page, 2 * page),
+        Err(SamplingError::InUse)
+    );
     assert_eq!(arm.kernel.ranges, [(4 * page, 2 * page)], "no other");
 }
 
@@ -184,7 +192,7 @@ fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
         return;
     }
     let page = page_bytes();
-    let (length, pid) = (8 * page as usize, std::process::id());
+    let (length, pid) = (8 * page as usize, Pid::own());
     let block = syscalls::map(length, None).expect("mapped");
     // SAFETY: it is mapped, and nobody else's.
     unsafe { block.write(7) };
@@ -209,7 +217,7 @@ fn huge_pages_are_left_whole() {
         ..Scripted::default()
     });
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(5, 0, 1 << 30), Err(SamplingError::HugePages));
+    assert_eq!(arm.begin(Pid(5), 0, 1 << 30), Err(SamplingError::HugePages));
     assert!(!arm.kernel.calls.contains(&"register"));
     let looked = arm.kernel.calls.iter().filter(|&&call| call == "is_huge");
     assert_eq!(looked.count(), 16, "not at all of it");
@@ -290,19 +298,16 @@ fn what_is_not_sampled_any_more_cannot_be_armed() {
     };
     assert_eq!(own.arm(&mut arm, 0), Ok(()));
     let start = own.pages as u64;
-    assert_eq!(
-        arm.end(std::process::id(), start, own.length as u64),
-        Ok(())
-    );
+    assert_eq!(arm.end(Pid::own(), start, own.length as u64), Ok(()));
     assert_eq!(faults_of(|| own.touch(0)), 0);
     assert_eq!(own.arm(&mut arm, 0), Err(SamplingError::NoMemory));
     // A second userfaultfd may have it now, and then we may not.
     let mut other = WriteProtectSampler(Programs::new(Linux));
     assert_eq!(offer_own(&mut other), Ok(()));
     let length = own.length as u64;
-    assert_eq!(other.begin(std::process::id(), start, length), Ok(()));
+    assert_eq!(other.begin(Pid::own(), start, length), Ok(()));
     assert_eq!(
-        arm.begin(std::process::id(), start, length),
+        arm.begin(Pid::own(), start, length),
         Err(SamplingError::InUse)
     );
 }
@@ -312,7 +317,7 @@ fn another_descriptor_than_the_one_offered_is_not_taken() {
     let mut arm = WriteProtectSampler(Programs::new(Linux));
     let file = some_file();
     let offer = UserfaultfdOffer {
-        pid: std::process::id(),
+        pid: Pid::own(),
         fd: file.as_raw_fd(),
         inode: u64::MAX,
     };

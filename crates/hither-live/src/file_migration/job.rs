@@ -5,7 +5,7 @@
 //! leaves the cache between the check and the mapping is read in all the same: this is harmless,
 //! and rare.
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::file_map::FileMap;
 use hither_kernel::page_cache::{CachedFile, PageCacheError};
 use hither_kernel::process::thread_cpu_ns;
@@ -45,7 +45,7 @@ impl FileJob {
         let job = mover::PageJob {
             job: self.job,
             // This process.
-            pid: 0,
+            pid: Pid(0),
             pages: entered
                 .iter()
                 .map(|run| PageRange {

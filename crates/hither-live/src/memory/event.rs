@@ -1,7 +1,7 @@
 //! The inputs, orders and notes of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::ConstructKind;
 use serde::{Deserialize, Serialize};
@@ -17,13 +17,13 @@ pub(crate) type TimedInput = controller::TimedInput<Input>;
 #[serde(tag = "input", rename_all = "snake_case")]
 pub(crate) enum Input {
     /// A process begins to run a program: what it had before is gone.
-    Started { pid: u32 },
+    Started { pid: Pid },
     /// A process has ended.
-    Ended { pid: u32 },
+    Ended { pid: Pid },
     /// A program allocated a region of memory.
     Region {
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
@@ -33,15 +33,15 @@ pub(crate) enum Input {
     },
     /// Memory is no longer a region's, or was unmapped.
     RegionEnd {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
     },
     /// A page fault.
     Fault {
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
         cpu: u32,
         #[serde(with = "hex")]
         address: u64,
@@ -51,8 +51,8 @@ pub(crate) enum Input {
     /// A sample of who uses a page, and the kernel's number of the node that the page is on, where
     /// that is known.
     Sample {
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
         cpu: u32,
         #[serde(with = "hex")]
         address: u64,
@@ -64,13 +64,13 @@ pub(crate) enum Input {
     /// The memory that a process writes to, by the kernel's list of its mappings. `own`: it asks
     /// for certain nodes itself.
     Memory {
-        pid: u32,
+        pid: Pid,
         own: bool,
         ranges: Vec<MappedRange>,
     },
     /// A program has set the memory policy of a range, or could not.
     Bound {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
@@ -83,8 +83,8 @@ pub(crate) enum Input {
     },
     /// A thread that leads an outermost team met a boundary between parallel constructs.
     Construct {
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
         cpu: u32,
         #[serde(with = "ConstructName")]
         kind: ConstructKind,
@@ -94,10 +94,10 @@ pub(crate) enum Input {
         threads: u16,
     },
     /// A thread of a team runs on another node than when it last reported.
-    Thread { pid: u32, tid: u32, cpu: u32 },
+    Thread { pid: Pid, tid: Tid, cpu: u32 },
     /// Pages could not be armed.
     Unarmed {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         pages: u32,
@@ -133,7 +133,7 @@ pub(crate) enum Order {
     /// Have the program set the memory policy of a range: the kernel's default (no nodes), a
     /// preferred node, or several nodes interleaved.
     Bind {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
@@ -150,7 +150,7 @@ pub(crate) enum Order {
     /// Move the existing pages of a range to these nodes; to several nodes in turn.
     Move {
         job: u64,
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         pages: u32,
@@ -159,14 +159,14 @@ pub(crate) enum Order {
     },
     /// Begin or end sampling a range.
     Sample {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
         on: bool,
     },
     /// Arm these pages: the next touch of each faults, as a sample of who uses it.
-    Arm { pid: u32, ranges: Vec<PageRange> },
+    Arm { pid: Pid, ranges: Vec<PageRange> },
     /// Move pages of a region to the node that uses them.
     Migrate(Migrate),
 }
@@ -181,7 +181,7 @@ pub(crate) enum Note {
     Judged(Judged),
     /// A region is not tracked, since it is larger than the machine's memory: a reservation.
     Unfollowed {
-        pid: u32,
+        pid: Pid,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
@@ -194,7 +194,7 @@ pub(crate) type Decision = controller::Decision<Order, Note>;
 /// The tier of a region, and what led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settled {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     #[serde(with = "hex")]
     pub(crate) start: u64,
     pub(crate) length: u64,
@@ -219,7 +219,7 @@ pub(crate) struct Settled {
 /// What the policy got at the end of an iteration or a period, and what it wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// What ended.
     pub(crate) ended: Ended,
     /// Cells with counts, and cells that the policy wants elsewhere.
@@ -243,7 +243,7 @@ pub(crate) enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Migrate {
     pub(crate) job: u64,
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// The allocation site.
     #[serde(with = "hex")]
     pub(crate) signature: u64,

@@ -5,6 +5,7 @@
 //! its parent's region. A region's pages have consecutive numbers, so that a page's number is the
 //! region's first one plus the page's index. Numbers are used again once the region is gone.
 
+use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
@@ -34,7 +35,7 @@ pub(crate) struct CutPages {
 #[derive(Debug, Default)]
 pub(crate) struct RegionMap {
     page_bytes: u64,
-    processes: FxHashMap<u32, BTreeMap<u64, Piece>>,
+    processes: FxHashMap<Pid, BTreeMap<u64, Piece>>,
 }
 
 impl RegionMap {
@@ -56,7 +57,7 @@ impl RegionMap {
     /// Adds a region of whole pages, where no other region may be.
     pub(crate) fn insert(
         &mut self,
-        pid: u32,
+        pid: Pid,
         (start, end): (u64, u64),
         object: Object,
         now_ns: u64,
@@ -72,14 +73,14 @@ impl RegionMap {
     }
 
     /// The region of an address, and the index of its page there.
-    pub(crate) fn find(&self, pid: u32, address: u64) -> Option<(Object, u32)> {
+    pub(crate) fn find(&self, pid: Pid, address: u64) -> Option<(Object, u32)> {
         let (start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
         let index = (address - start) / self.page_bytes;
         (address < piece.end).then_some((piece.object, piece.first + index as u32))
     }
 
     /// The regions that overlap a range.
-    pub(crate) fn overlapping(&self, pid: u32, (start, end): (u64, u64)) -> BTreeSet<Object> {
+    pub(crate) fn overlapping(&self, pid: Pid, (start, end): (u64, u64)) -> BTreeSet<Object> {
         self.pieces(pid, (start, end))
             .map(|(_, piece)| piece.object)
             .collect()
@@ -88,7 +89,7 @@ impl RegionMap {
     /// The pieces that overlap a range, by their starts.
     fn pieces(
         &self,
-        pid: u32,
+        pid: Pid,
         (start, end): (u64, u64),
     ) -> impl Iterator<Item = (u64, &Piece)> + '_ {
         let pieces = self.processes.get(&pid);
@@ -100,7 +101,7 @@ impl RegionMap {
     }
 
     /// The parts of a range that are in no region.
-    pub(crate) fn gaps(&self, pid: u32, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+    pub(crate) fn gaps(&self, pid: Pid, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
         let (mut at, mut gaps) = (start, Vec::new());
         for (start, piece) in self.pieces(pid, (start, end)) {
             if start > at {
@@ -117,7 +118,7 @@ impl RegionMap {
     /// Removes whole pages of regions that were allocated until `until_ns`, and returns which.
     pub(crate) fn cut(
         &mut self,
-        pid: u32,
+        pid: Pid,
         (start, end): (u64, u64),
         until_ns: u64,
     ) -> Vec<CutPages> {
@@ -155,7 +156,7 @@ impl RegionMap {
     }
 
     /// Removes all pages of a process.
-    pub(crate) fn cut_all(&mut self, pid: u32) -> Vec<CutPages> {
+    pub(crate) fn cut_all(&mut self, pid: Pid) -> Vec<CutPages> {
         self.cut(pid, (0, u64::MAX), u64::MAX)
     }
 
@@ -237,18 +238,18 @@ mod tests {
     #[test]
     fn addresses_are_found_by_process() {
         let mut regions = RegionMap::new(PAGE);
-        regions.insert(1, pages(10, 20), Object(0), 0);
-        regions.insert(2, pages(10, 12), Object(1), 0);
-        assert_eq!(regions.find(1, 10 * PAGE), Some((Object(0), 0)));
-        assert_eq!(regions.find(1, 20 * PAGE - 1), Some((Object(0), 9)));
-        assert_eq!(regions.find(2, 11 * PAGE + 5), Some((Object(1), 1)));
+        regions.insert(Pid(1), pages(10, 20), Object(0), 0);
+        regions.insert(Pid(2), pages(10, 12), Object(1), 0);
+        assert_eq!(regions.find(Pid(1), 10 * PAGE), Some((Object(0), 0)));
+        assert_eq!(regions.find(Pid(1), 20 * PAGE - 1), Some((Object(0), 9)));
+        assert_eq!(regions.find(Pid(2), 11 * PAGE + 5), Some((Object(1), 1)));
         for (pid, address) in [
             (1, 20 * PAGE),
             (1, 10 * PAGE - 1),
             (2, 15 * PAGE),
             (3, 10 * PAGE),
         ] {
-            assert_eq!(regions.find(pid, address), None);
+            assert_eq!(regions.find(Pid(pid), address), None);
         }
         regions.check();
     }
@@ -256,29 +257,33 @@ mod tests {
     #[test]
     fn a_part_in_the_middle_is_taken_out() {
         let mut regions = RegionMap::new(PAGE);
-        regions.insert(1, pages(10, 20), Object(0), 5);
+        regions.insert(Pid(1), pages(10, 20), Object(0), 5);
         let cut = |first, pages| CutPages {
             object: Object(0),
             first,
             pages,
         };
-        assert_eq!(regions.cut(1, pages(12, 15), 4), [], "of an older region");
-        assert_eq!(regions.cut(1, pages(12, 15), 5), [cut(2, 3)]);
-        assert_eq!(regions.find(1, 12 * PAGE), None);
-        assert_eq!(regions.find(1, 15 * PAGE), Some((Object(0), 5)));
-        assert_eq!(regions.find(1, 11 * PAGE), Some((Object(0), 1)));
-        regions.insert(1, pages(12, 15), Object(1), 6);
+        assert_eq!(
+            regions.cut(Pid(1), pages(12, 15), 4),
+            [],
+            "of an older region"
+        );
+        assert_eq!(regions.cut(Pid(1), pages(12, 15), 5), [cut(2, 3)]);
+        assert_eq!(regions.find(Pid(1), 12 * PAGE), None);
+        assert_eq!(regions.find(Pid(1), 15 * PAGE), Some((Object(0), 5)));
+        assert_eq!(regions.find(Pid(1), 11 * PAGE), Some((Object(0), 1)));
+        regions.insert(Pid(1), pages(12, 15), Object(1), 6);
         regions.check();
         // What lies across all three.
-        let cuts = regions.cut(1, pages(11, 16), 9);
+        let cuts = regions.cut(Pid(1), pages(11, 16), 9);
         let others = CutPages {
             object: Object(1),
             first: 0,
             pages: 3,
         };
         assert_eq!(cuts, [cut(1, 1), others, cut(5, 1)]);
-        assert_eq!(regions.cut_all(1), [cut(0, 1), cut(6, 4)]);
-        assert_eq!(regions.cut_all(1), []);
+        assert_eq!(regions.cut_all(Pid(1)), [cut(0, 1), cut(6, 4)]);
+        assert_eq!(regions.cut_all(Pid(1)), []);
         regions.check();
     }
 

@@ -1,6 +1,6 @@
 //! Logs of simulated programs replay to the same decisions, and a changed log does not.
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -75,22 +75,22 @@ fn input() -> impl Strategy<Value = Input> {
     );
     let refused = refused.prop_map(|(first, pages, why)| RefusedRun { first, pages, why });
     prop_oneof![
-        1 => pid().prop_map(|pid| Input::Started { pid }),
-        1 => pid().prop_map(|pid| Input::Ended { pid }),
+        1 => pid().prop_map(|pid| Input::Started { pid: Pid(pid) }),
+        1 => pid().prop_map(|pid| Input::Ended { pid: Pid(pid) }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
             |(pid, start, length, signature, cpu)| {
-                Input::Region { pid, tid: pid, start, length, signature, cpu }
+                Input::Region { pid: Pid(pid), tid: Tid(pid), start, length, signature, cpu }
             }
         ),
         4 => (pid(), start(), length())
-            .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
+            .prop_map(|(pid, start, length)| Input::RegionEnd { pid: Pid(pid), start, length }),
         20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
+            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: page * PAGE + 1 }
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
             let armed = 1 << (page % 16) | 1 << (page / 16 % 16);
-            Input::Sample { pid, tid, cpu, address: page * PAGE + 8, home, armed }
+            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: page * PAGE + 8, home, armed }
         }),
         2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
             .prop_map(|(pid, own, ranges)| {
@@ -99,12 +99,12 @@ fn input() -> impl Strategy<Value = Input> {
                 .map(|(start, length)| MappedRange { start, length, kind: MemoryKind::Heap })
                 .collect();
             ranges.sort_by_key(|range| range.start);
-            Input::Memory { pid, own, ranges }
+            Input::Memory { pid: Pid(pid), own, ranges }
         }),
         3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)],
             any::<bool>())
             .prop_map(|(pid, start, length, nodes, error, site)| {
-                Input::Bound { pid, start, length, nodes, error, site }
+                Input::Bound { pid: Pid(pid), start, length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| {
@@ -115,13 +115,13 @@ fn input() -> impl Strategy<Value = Input> {
         6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
             threads)| {
             let kind = ConstructKind::Barrier;
-            Input::Construct { pid, tid, cpu, kind, signature, threads }
+            Input::Construct { pid: Pid(pid), tid: Tid(tid), cpu, kind, signature, threads }
         }),
-        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid,
+        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid: Pid(pid), tid: Tid(tid),
             cpu }),
         1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages,
             for_good)| {
-            Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
+            Input::Unarmed { pid: Pid(pid), start, pages, why: "busy".to_owned(), for_good }
         }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
@@ -217,16 +217,16 @@ proptest! {
 
 fn streamed() -> Vec<TimedInput> {
     let region = Input::Region {
-        pid: 1,
-        tid: 1,
+        pid: Pid(1),
+        tid: Tid(1),
         start: 0,
         length: 100 * PAGE,
         signature: 1,
         cpu: 0,
     };
     let fault = |page| Input::Fault {
-        pid: 1,
-        tid: 1,
+        pid: Pid(1),
+        tid: Tid(1),
         cpu: 0,
         address: page * PAGE,
     };

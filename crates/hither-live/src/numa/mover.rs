@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::machine::{Machine, MoveError, PageState};
 use hither_kernel::process::thread_cpu_ns;
 
@@ -43,7 +43,7 @@ const CALL_TIME_MAX: Duration = Duration::from_millis(4);
 #[derive(Clone, Debug)]
 pub(crate) struct PageJob {
     pub(crate) job: u64,
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     pub(crate) pages: Vec<PageRange>,
     pub(crate) task: Task,
 }
@@ -378,7 +378,7 @@ impl Worker {
     /// kernel then reports those as busy: so busy pages are looked up once more.
     fn send_to(
         &mut self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         node: KernelNode,
         states: &mut Vec<PageState>,
@@ -404,7 +404,7 @@ impl Worker {
     /// Calls `move_pages`, and adjusts the batch size by the time that it took.
     fn call(
         &mut self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,

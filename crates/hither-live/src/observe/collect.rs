@@ -4,6 +4,7 @@
 //! 200 wake-ups a second when little comes. It holds events back for a while and sorts them
 //! ([`ReorderWindow`]). If writing fails, it goes on and counts what the trace lacks.
 
+use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -24,7 +25,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
-use super::intern::{Definitions, Image, ObjectDefinition, Pid, Streams};
+use super::intern::{Definitions, Image, NamespacedPid, ObjectDefinition, Streams};
 use super::mapped::{MappedTouches, Touch};
 use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
@@ -57,7 +58,7 @@ pub(crate) struct Start {
     nodes: Vec<MemoryNode>,
     memory_left: MemoryLeft,
     /// The processes above the recorder.
-    ancestors: Vec<u32>,
+    ancestors: Vec<Pid>,
 }
 
 impl Start {
@@ -75,8 +76,8 @@ impl Start {
     }
 
     /// Whether a process becomes the parent of those that are orphaned below the recorder.
-    fn is_above(&self, pid: u32) -> bool {
-        pid != std::process::id() && (pid == 1 || self.ancestors.contains(&pid))
+    fn is_above(&self, pid: Pid) -> bool {
+        pid != Pid::own() && (pid == Pid(1) || self.ancestors.contains(&pid))
     }
 
     /// The metadata of the trace, as far as it is known.
@@ -130,7 +131,7 @@ pub(crate) struct Collector {
     /// The touches of what is mapped, if these are recorded.
     touches: Option<MappedTouches>,
     /// Mappings that [`MappedTouches`] has yet to learn of: time, process, file, call site.
-    mappings: Vec<(u64, u32, u64, u64)>,
+    mappings: Vec<(u64, Pid, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -156,7 +157,7 @@ pub(crate) struct Ended {
     /// What the library saw being read of pipes and the like.
     pub(crate) other_read_bytes: u64,
     /// Other processes that have the library at work.
-    pub(crate) attached: Vec<u32>,
+    pub(crate) attached: Vec<Pid>,
 }
 
 impl Collector {
@@ -187,8 +188,8 @@ impl Collector {
     }
 
     /// The command was started, as process `pid`.
-    pub(crate) fn command_started(&mut self, pid: u32, program: &[u8]) {
-        let pid = Pid::own(pid);
+    pub(crate) fn command_started(&mut self, pid: Pid, program: &[u8]) {
+        let pid = NamespacedPid::own(pid);
         self.execs
             .announced(None, pid, self.start.time_ns, program, false);
     }
@@ -235,7 +236,7 @@ impl Collector {
                 mapped_by,
                 bytes,
             } = touch;
-            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, mapped_by) {
+            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, Pid(mapped_by.0)) {
                 let node = node_of_cpu.get(fault.cpu as usize);
                 window.push(Event {
                     time_ns: fault.time_ns,
@@ -414,7 +415,7 @@ impl Collector {
     }
 
     /// How much of what the program read is in the trace. Processes that still run are asked.
-    fn seen(&self, run: &RunState, ended: &Ended, running: &BTreeSet<u32>) -> Seen {
+    fn seen(&self, run: &RunState, ended: &Ended, running: &BTreeSet<Pid>) -> Seen {
         let kernel = ended.transferred.map(|mut all| {
             let others = running.iter().filter_map(|&pid| Transferred::by(pid));
             others.for_each(|other| all.add(other));
@@ -470,7 +471,7 @@ impl Collector {
             return;
         }
         let Image { pid, parent, .. } = streams.images()[image as usize];
-        let Some(parent) = streams.youngest(Pid { pid: parent, ..pid }) else {
+        let Some(parent) = streams.youngest(NamespacedPid { pid: parent, ..pid }) else {
             return;
         };
         let of_parent = self.direct.iter().filter(|&&(by, _)| by == parent);
@@ -546,7 +547,7 @@ impl Sink for Collector {
                 forked, time_ns, ..
             } => match *new_image {
                 Some(image) if forked => self.inherits_direct(streams, image),
-                Some(image) => self.execs.started(Pid::of(ring), time_ns, image),
+                Some(image) => self.execs.started(NamespacedPid::of(ring), time_ns, image),
                 None => {}
             },
             Record::Exec {
@@ -557,15 +558,15 @@ impl Sink for Collector {
             } => {
                 let by = streams.of(ring);
                 let by = Some(streams.stream(by).image);
-                let pid = Pid {
+                let pid = NamespacedPid {
                     pid,
-                    ..Pid::of(ring)
+                    ..NamespacedPid::of(ring)
                 };
                 self.execs.announced(by, pid, time_ns, path, hidden);
             }
-            Record::ExecFailed { pid } => self.execs.failed(Pid {
+            Record::ExecFailed { pid } => self.execs.failed(NamespacedPid {
                 pid,
-                ..Pid::of(ring)
+                ..NamespacedPid::of(ring)
             }),
             Record::IoUring => {
                 let by = streams.of(ring);

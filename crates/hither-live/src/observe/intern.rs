@@ -3,6 +3,7 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
 //! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
+use hither_ids::{Pid, Tid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::Hash;
@@ -121,7 +122,7 @@ impl Definitions {
     }
 
     /// The frame of code made at run time, by the maps of these processes.
-    fn named_frame(&mut self, address: u64, pids: &[u32]) -> Option<[u64; 2]> {
+    fn named_frame(&mut self, address: u64, pids: &[Pid]) -> Option<[u64; 2]> {
         let maps = &mut self.perf_maps;
         let name: Box<str> = pids
             .iter()
@@ -154,7 +155,7 @@ impl Definitions {
         signature: u64,
         mut truncated: bool,
         frames: &[[u64; 2]],
-        maps_of: impl FnOnce() -> Vec<u32>,
+        maps_of: impl FnOnce() -> Vec<Pid>,
     ) {
         if self.stands_for.contains_key(&signature) {
             return;
@@ -196,7 +197,7 @@ impl Definitions {
 
     /// Takes in a record, if it defines something. `maps_of`: the processes whose maps may have the
     /// names of code made at run time, as [`Streams::maps_of`] says.
-    pub(crate) fn on_record(&mut self, record: &Record<'_>, maps_of: impl FnOnce() -> Vec<u32>) {
+    pub(crate) fn on_record(&mut self, record: &Record<'_>, maps_of: impl FnOnce() -> Vec<Pid>) {
         match *record {
             Record::Site {
                 signature,
@@ -235,23 +236,23 @@ impl Definitions {
 
 /// A process, by its id in its pid namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Pid {
+pub(crate) struct NamespacedPid {
     pub(crate) namespace: PidNamespace,
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
 }
 
-impl Pid {
+impl NamespacedPid {
     /// The process of a ring's owner.
-    pub(crate) fn of(ring: &RingInfo) -> Pid {
-        Pid {
+    pub(crate) fn of(ring: &RingInfo) -> NamespacedPid {
+        NamespacedPid {
             namespace: ring.namespace,
             pid: ring.pid,
         }
     }
 
     /// A process in the agent's own namespace.
-    pub(crate) fn own(pid: u32) -> Pid {
-        Pid {
+    pub(crate) fn own(pid: Pid) -> NamespacedPid {
+        NamespacedPid {
             namespace: PidNamespace::OWN,
             pid,
         }
@@ -262,9 +263,9 @@ impl Pid {
 /// end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    pub(crate) pid: Pid,
+    pub(crate) pid: NamespacedPid,
     /// Its parent's id, in the namespace of its own.
-    pub(crate) parent: u32,
+    pub(crate) parent: Pid,
     /// CLOCK_MONOTONIC when it first announced itself.
     pub(crate) time_ns: u64,
     pub(crate) exe: Vec<u8>,
@@ -283,7 +284,7 @@ pub(crate) struct Image {
 /// A thread of a program image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stream {
-    pub(crate) tid: u32,
+    pub(crate) tid: Tid,
     pub(crate) image: u32,
 }
 
@@ -301,7 +302,7 @@ pub(crate) struct Streams {
     /// By their numbers in the session.
     numbered: FxHashMap<u32, u32>,
     /// The youngest image of each process.
-    youngest: FxHashMap<Pid, u32>,
+    youngest: FxHashMap<NamespacedPid, u32>,
     streams: Vec<Stream>,
     /// Generation and stream of each ring's owner.
     owners: Vec<Option<(u64, u32)>>,
@@ -316,7 +317,7 @@ impl Streams {
             Some(&Some((generation, stream))) if generation == ring.generation => stream,
             // Its announcement was lost: it belongs to the process's latest image.
             _ => {
-                let pid = Pid::of(ring);
+                let pid = NamespacedPid::of(ring);
                 let image = self.youngest(pid).unwrap_or_else(|| {
                     self.add(Image {
                         pid,
@@ -342,7 +343,7 @@ impl Streams {
         else {
             return None;
         };
-        let pid = Pid::of(ring);
+        let pid = NamespacedPid::of(ring);
         // The number may be one that a stray store of the program wrote.
         let is_its = |image: &u32| self.images[*image as usize].pid == pid;
         let known = self.numbered.get(&number).copied().filter(is_its);
@@ -373,7 +374,7 @@ impl Streams {
     }
 
     /// The image of a process that was taken for this program before it announced itself.
-    fn inferred(&self, pid: Pid, exe: &[u8], args: &[u8]) -> Option<u32> {
+    fn inferred(&self, pid: NamespacedPid, exe: &[u8], args: &[u8]) -> Option<u32> {
         self.youngest(pid).filter(|&image| {
             let image = &self.images[image as usize];
             image.is_inferred && (&*image.exe, &*image.args) == (exe, args)
@@ -383,7 +384,7 @@ impl Streams {
     /// The processes that may have named the code made at run time of a ring's owner: itself, and
     /// its parents as far as it was forked and runs on with their memory. None in another pid
     /// namespace, where ids of processes mean others.
-    pub(crate) fn maps_of(&mut self, ring: &RingInfo) -> Vec<u32> {
+    pub(crate) fn maps_of(&mut self, ring: &RingInfo) -> Vec<Pid> {
         let mut pids = Vec::new();
         if !ring.namespace.is_own() {
             return pids;
@@ -398,14 +399,14 @@ impl Streams {
                 ..
             } = self.images[at as usize];
             pids.push(pid.pid);
-            let parent = Pid { pid: parent, ..pid };
+            let parent = NamespacedPid { pid: parent, ..pid };
             image = forked.then(|| self.youngest(parent)).flatten();
         }
         pids
     }
 
     /// The image that a process runs.
-    pub(crate) fn youngest(&self, pid: Pid) -> Option<u32> {
+    pub(crate) fn youngest(&self, pid: NamespacedPid) -> Option<u32> {
         self.youngest.get(&pid).copied()
     }
 
@@ -443,14 +444,14 @@ impl Streams {
     /// The stream of a thread, which may have no ring, by its numbers here. Its process is
     /// `parent`, or descends from it; it has not announced itself if it has made no recorded call.
     /// `None` if that process is not recorded.
-    pub(crate) fn of_thread(&mut self, pid: u32, tid: u32, parent: u32) -> Option<u32> {
-        let image = match self.youngest(Pid::own(pid)) {
+    pub(crate) fn of_thread(&mut self, pid: Pid, tid: Tid, parent: Pid) -> Option<u32> {
+        let image = match self.youngest(NamespacedPid::own(pid)) {
             Some(image) => image,
             None => {
-                let started_by = self.youngest(Pid::own(parent))?;
+                let started_by = self.youngest(NamespacedPid::own(parent))?;
                 let same = self.images[started_by as usize].clone();
                 self.add(Image {
-                    pid: Pid::own(pid),
+                    pid: NamespacedPid::own(pid),
                     parent,
                     number: 0,
                     is_inferred: true,
@@ -476,7 +477,7 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn ring(index: usize, pid: u32, tid: u32, generation: u64) -> RingInfo {
+    fn ring(index: usize, pid: Pid, tid: Tid, generation: u64) -> RingInfo {
         RingInfo {
             index,
             pid,
@@ -489,7 +490,7 @@ mod tests {
     fn announced(streams: &mut Streams, ring: &RingInfo, image: u32, exe: &str) -> Option<u32> {
         let record = Record::Process {
             pid: ring.pid,
-            parent: 1,
+            parent: Pid(1),
             image,
             forked: false,
             time_ns: u64::from(image),
@@ -512,7 +513,7 @@ mod tests {
     #[test]
     fn stacks_through_trampolines_are_named_alike_in_each_process() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let map = |pid: u32, base: u64| {
+        let map = |pid: Pid, base: u64| {
             let lines = format!(
                 "{base:x} b py::load:a.py\n{:x} b py::main:a.py\n{:x} b stub\n",
                 base + 0x10,
@@ -537,7 +538,7 @@ mod tests {
             };
             definitions.on_record(&module, Vec::new);
         }
-        let mut define = |signature, frames: &[u64], pids: &[u32]| {
+        let mut define = |signature, frames: &[u64], pids: &[Pid]| {
             let site = Record::Site {
                 signature,
                 truncated: false,
@@ -556,65 +557,73 @@ mod tests {
             let truncated = if *truncated { " ..." } else { "" };
             (site, names.join(" ") + truncated)
         };
-        map(7, 0x1000);
-        map(8, 0x8000);
+        map(Pid(7), 0x1000);
+        map(Pid(8), 0x8000);
         let whole = define(
             70,
             &[libc, 5, python, 6, one, 0x1006, python, 7, one, 0x1016],
-            &[7],
+            &[Pid(7)],
         );
         assert_eq!(whole.1, "1:5 py::load:a.py py::main:a.py");
         // Another process, other positions in the interpreter.
         let frames = [
             libc, 5, python, 9, two, 0x8006, python, 8, two, 0x8016, python, 1,
         ];
-        assert_eq!(define(80, &frames, &[8]), whole);
+        assert_eq!(define(80, &frames, &[Pid(8)]), whole);
         // A forked child, whose own map does not have the functions that called the fork.
         let frames = [libc, 5, python, 6, two, 0x1006, two, 0x1016];
-        assert_eq!(define(81, &frames, &[9, 7]), whole);
+        assert_eq!(define(81, &frames, &[Pid(9), Pid(7)]), whole);
         // Other code is named, and nothing is left out.
-        let other = define(71, &[libc, 5, python, 6, one, 0x1026, python, 7], &[7]);
+        let other = define(71, &[libc, 5, python, 6, one, 0x1026, python, 7], &[Pid(7)]);
         assert_eq!(other.1, "1:5 2:6 stub 2:7");
         // Without a name, the stack ends there, as that of a walk that ends there.
-        let unnamed = define(72, &[libc, 5, python, 6, one, 0x1036, python, 7], &[7]);
+        let unnamed = define(72, &[libc, 5, python, 6, one, 0x1036, python, 7], &[Pid(7)]);
         let ended = [libc, 5, python, 6];
         assert_eq!(
             unnamed,
             (record::signature(&ended), "1:5 2:6 ...".to_owned())
         );
         // What has no such code is what it was.
-        assert_eq!(define(90, &ended, &[7]), (90, "1:5 2:6".to_owned()));
+        assert_eq!(define(90, &ended, &[Pid(7)]), (90, "1:5 2:6".to_owned()));
     }
 
     #[test]
     fn names_are_looked_for_in_the_maps_of_parents_with_the_same_memory() {
         let mut streams = Streams::default();
-        let mut process = |pid: u32, parent, forked| {
-            let ring = ring(pid as usize, pid, pid, 0);
+        let mut process = |pid: Pid, parent, forked| {
+            let ring = ring(pid.0 as usize, pid, pid.first_thread(), 0);
             let record = Record::Process {
                 pid,
                 parent,
-                image: pid,
+                image: pid.0,
                 forked,
                 time_ns: 0,
                 exe: b"/bin/a",
                 args: b"",
             };
             streams.on_record(&ring, &record);
-            streams.maps_of(&ring)
+            streams
+                .maps_of(&ring)
+                .iter()
+                .map(|pid| pid.0)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(process(1, 0, true), [1]);
-        assert_eq!(process(2, 1, false), [2], "it runs another program");
-        assert_eq!(process(3, 2, true), [3, 2]);
-        assert_eq!(process(4, 3, true), [4, 3, 2]);
+        assert_eq!(process(Pid(1), Pid(0), true), [1]);
         assert_eq!(
-            process(5, 5, true),
+            process(Pid(2), Pid(1), false),
+            [2],
+            "it runs another program"
+        );
+        assert_eq!(process(Pid(3), Pid(2), true), [3, 2]);
+        assert_eq!(process(Pid(4), Pid(3), true), [4, 3, 2]);
+        assert_eq!(
+            process(Pid(5), Pid(5), true),
             [5; FORKS_MAX],
             "a parent that cannot be"
         );
         let inside = RingInfo {
             namespace: PidNamespace::from_bits(77),
-            ..ring(9, 4, 4, 0)
+            ..ring(9, Pid(4), Tid(4), 0)
         };
         assert!(streams.maps_of(&inside).is_empty());
     }
@@ -622,7 +631,11 @@ mod tests {
     #[test]
     fn an_exec_starts_a_new_image_and_a_thread_does_not() {
         let mut streams = Streams::default();
-        let (main, thread, next) = (ring(0, 5, 5, 0), ring(1, 5, 6, 0), ring(2, 5, 5, 0));
+        let (main, thread, next) = (
+            ring(0, Pid(5), Tid(5), 0),
+            ring(1, Pid(5), Tid(6), 0),
+            ring(2, Pid(5), Tid(5), 0),
+        );
         // The thread's ring may be read first.
         assert_eq!(announced(&mut streams, &thread, 3, "/bin/sh"), Some(0));
         assert_eq!(announced(&mut streams, &main, 3, "/bin/sh"), None);
@@ -634,17 +647,17 @@ mod tests {
         let images = rings.map(|stream| streams.stream(stream).image);
         assert_eq!(images, [0, 0, 1]);
         assert_eq!(streams.images()[1].exe, b"/bin/ls");
-        assert_eq!(streams.youngest(Pid::own(5)), Some(1));
+        assert_eq!(streams.youngest(NamespacedPid::own(Pid(5))), Some(1));
     }
 
     #[test]
     fn a_process_id_used_again_is_another_process() {
         let mut streams = Streams::default();
-        let (first, later) = (ring(0, 5, 5, 0), ring(1, 5, 9, 0));
+        let (first, later) = (ring(0, Pid(5), Tid(5), 0), ring(1, Pid(5), Tid(9), 0));
         // The later one's is read first, of a thread that is not its main one.
         assert_eq!(announced(&mut streams, &later, 8, "/bin/b"), Some(0));
         assert_eq!(announced(&mut streams, &first, 2, "/bin/a"), Some(1));
-        assert_eq!(streams.youngest(Pid::own(5)), Some(0));
+        assert_eq!(streams.youngest(NamespacedPid::own(Pid(5))), Some(0));
         let images = [first, later].map(|ring| {
             let stream = streams.of(&ring);
             streams.stream(stream).image
@@ -657,9 +670,9 @@ mod tests {
         let mut streams = Streams::default();
         let inside = |index, bits| RingInfo {
             namespace: PidNamespace::from_bits(bits),
-            ..ring(index, 1, 1, 0)
+            ..ring(index, Pid(1), Tid(1), 0)
         };
-        let rings = [ring(0, 1, 1, 0), inside(1, 77), inside(2, 78)];
+        let rings = [ring(0, Pid(1), Tid(1), 0), inside(1, 77), inside(2, 78)];
         for (number, ring) in (1..).zip(&rings) {
             assert_eq!(
                 announced(&mut streams, ring, number, "/bin/a"),
@@ -667,7 +680,7 @@ mod tests {
             );
         }
         for (image, ring) in (0..).zip(&rings) {
-            assert_eq!(streams.youngest(Pid::of(ring)), Some(image));
+            assert_eq!(streams.youngest(NamespacedPid::of(ring)), Some(image));
         }
         // Written over by a program: a number that another process has.
         assert_eq!(
@@ -679,29 +692,39 @@ mod tests {
     #[test]
     fn a_thread_without_a_ring_has_a_stream_of_its_process() {
         let mut streams = Streams::default();
-        assert_eq!(streams.of_thread(5, 5, 5), None);
-        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/sort");
-        let first = streams.of(&ring(0, 5, 5, 0));
-        assert_eq!(streams.of_thread(5, 5, 5), Some(first));
-        let other = streams.of_thread(5, 6, 5).expect("of the process");
-        assert_eq!(streams.of_thread(5, 6, 5), Some(other));
-        assert_eq!(streams.stream(other), Stream { tid: 6, image: 0 });
+        assert_eq!(streams.of_thread(Pid(5), Tid(5), Pid(5)), None);
+        announced(&mut streams, &ring(0, Pid(5), Tid(5), 0), 1, "/bin/sort");
+        let first = streams.of(&ring(0, Pid(5), Tid(5), 0));
+        assert_eq!(streams.of_thread(Pid(5), Tid(5), Pid(5)), Some(first));
+        let other = streams
+            .of_thread(Pid(5), Tid(6), Pid(5))
+            .expect("of the process");
+        assert_eq!(streams.of_thread(Pid(5), Tid(6), Pid(5)), Some(other));
+        assert_eq!(
+            streams.stream(other),
+            Stream {
+                tid: Tid(6),
+                image: 0
+            }
+        );
     }
 
     #[test]
     fn a_child_that_has_announced_nothing_is_the_program_of_its_parent() {
         let mut streams = Streams::default();
-        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/sort");
+        announced(&mut streams, &ring(0, Pid(5), Tid(5), 0), 1, "/bin/sort");
         for child in [7, 8] {
-            let stream = streams.of_thread(child, child, 5).expect("a process");
+            let stream = streams
+                .of_thread(Pid(child), Tid(child), Pid(5))
+                .expect("a process");
             let image = streams.stream(stream).image;
             assert_eq!(streams.images()[image as usize].exe, b"/bin/sort");
         }
         // One makes a call after all, the other runs another program.
-        let same = announced(&mut streams, &ring(1, 7, 7, 0), 2, "/bin/sort");
+        let same = announced(&mut streams, &ring(1, Pid(7), Tid(7), 0), 2, "/bin/sort");
         assert_eq!(same, Some(1));
         assert_eq!(
-            announced(&mut streams, &ring(2, 8, 8, 0), 3, "/bin/ls"),
+            announced(&mut streams, &ring(2, Pid(8), Tid(8), 0), 3, "/bin/ls"),
             Some(3)
         );
         assert_eq!(streams.images().len(), 4);
@@ -710,13 +733,16 @@ mod tests {
     #[test]
     fn a_ring_with_another_owner_is_another_stream() {
         let mut streams = Streams::default();
-        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/a");
-        let first = streams.of(&ring(0, 5, 5, 0));
+        announced(&mut streams, &ring(0, Pid(5), Tid(5), 0), 1, "/bin/a");
+        let first = streams.of(&ring(0, Pid(5), Tid(5), 0));
         // The announcement of the next owner was lost.
-        let second = streams.of(&ring(0, 8, 8, 1));
+        let second = streams.of(&ring(0, Pid(8), Tid(8), 1));
         assert_ne!(first, second);
         let image = streams.stream(second).image;
-        assert_eq!(streams.images()[image as usize].pid, Pid::own(8));
-        assert_eq!(streams.of(&ring(0, 8, 8, 1)), second);
+        assert_eq!(
+            streams.images()[image as usize].pid,
+            NamespacedPid::own(Pid(8))
+        );
+        assert_eq!(streams.of(&ring(0, Pid(8), Tid(8), 1)), second);
     }
 }

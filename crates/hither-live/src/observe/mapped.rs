@@ -13,6 +13,7 @@ mod arming;
 mod pattern;
 mod spaces;
 
+use hither_ids::Pid;
 use std::ops::Range;
 use std::path::Path;
 
@@ -38,7 +39,7 @@ pub(super) struct Touch {
     /// The call site that mapped it.
     pub(super) signature: u64,
     /// The process that did: this one, or one that it descends from.
-    pub(super) mapped_by: u32,
+    pub(super) mapped_by: Pid,
     pub(super) bytes: Range<u64>,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct MappedTouches {
     /// By device and inode where they are mapped.
     files: FxHashMap<Inode, MappedFile>,
     /// The call sites that mapped them last, by process.
-    sites: FxHashMap<u32, FxHashMap<Inode, u64>>,
+    sites: FxHashMap<Pid, FxHashMap<Inode, u64>>,
     /// Those of them that programs may write to where they are mapped.
     writable: FxHashSet<Inode>,
     /// The keys of files that a report of the kernel's names: their touches are seen.
@@ -87,7 +88,7 @@ impl MappedTouches {
     /// is no file.
     pub(super) fn on_map(
         &mut self,
-        pid: u32,
+        pid: Pid,
         (object, signature): (u64, u64),
         file: Inode,
         (path, bytes): (&Path, u64),
@@ -216,7 +217,7 @@ impl MappedTouches {
     pub(super) fn arm(&mut self, now_ns: u64) {
         let spaces = &self.spaces;
         self.arming.step(now_ns, |pid, address, file, offset| {
-            let hit = spaces.at(pid, address);
+            let hit = spaces.at(Pid(pid), address);
             hit.is_some_and(|hit| hit.file == file && hit.offset_of(address) == offset)
         });
     }

@@ -23,7 +23,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
-use super::intern::Pid;
+use super::intern::NamespacedPid;
 
 /// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
@@ -49,10 +49,10 @@ struct Pending {
 /// Matches execs with the programs that they start.
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
-    pending: FxHashMap<Pid, Vec<Pending>>,
+    pending: FxHashMap<NamespacedPid, Vec<Pending>>,
     /// By process, start and image of its latest program without a known exec. The exec may be in a
     /// ring that is read later.
-    unclaimed: FxHashMap<Pid, (u64, u32)>,
+    unclaimed: FxHashMap<NamespacedPid, (u64, u32)>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
@@ -63,7 +63,7 @@ impl Execs {
     pub(crate) fn announced(
         &mut self,
         by: Option<u32>,
-        pid: Pid,
+        pid: NamespacedPid,
         time_ns: u64,
         path: &[u8],
         hidden: bool,
@@ -85,13 +85,13 @@ impl Execs {
     }
 
     /// The last exec announced for `pid` failed.
-    pub(crate) fn failed(&mut self, pid: Pid) {
+    pub(crate) fn failed(&mut self, pid: NamespacedPid) {
         self.take(pid, u64::MAX);
     }
 
     /// Program image `image` announces itself. It is not a fork of a program that recorded: no exec
     /// has started that.
-    pub(crate) fn started(&mut self, pid: Pid, time_ns: u64, image: u32) {
+    pub(crate) fn started(&mut self, pid: NamespacedPid, time_ns: u64, image: u32) {
         if !self.take(pid, time_ns) {
             let youngest = self.unclaimed.entry(pid).or_default();
             *youngest = (time_ns, image).max(*youngest);
@@ -99,7 +99,7 @@ impl Execs {
     }
 
     /// Takes the last exec of `pid` up to `time_ns` off the list, if there is one.
-    fn take(&mut self, pid: Pid, time_ns: u64) -> bool {
+    fn take(&mut self, pid: NamespacedPid, time_ns: u64) -> bool {
         let Some(list) = self.pending.get_mut(&pid) else {
             return false;
         };
@@ -136,7 +136,7 @@ impl Execs {
 /// Where a program that a process names is, as seen from here. A relative path is relative to the
 /// working folder of the process, and an absolute one to its root, as far as the process still
 /// exists and its id is one of ours. A bare name is looked for along PATH.
-fn located(pid: Pid, path: &Path) -> PathBuf {
+fn located(pid: NamespacedPid, path: &Path) -> PathBuf {
     let of_process = |what: &str| {
         let link = || fs::read_link(format!("/proc/{}/{what}", pid.pid)).ok();
         pid.namespace.is_own().then(link).flatten()
@@ -275,6 +275,8 @@ fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::Pid;
+
     use std::process::Command;
 
     use hither_kernel::pid_namespace::PidNamespace;
@@ -290,22 +292,28 @@ mod tests {
     }
 
     fn announced(execs: &mut Execs, pid: u32, time_ns: u64, path: &str) {
-        execs.announced(None, Pid::own(pid), time_ns, path.as_bytes(), false);
+        execs.announced(
+            None,
+            NamespacedPid::own(Pid(pid)),
+            time_ns,
+            path.as_bytes(),
+            false,
+        );
     }
 
     #[test]
     fn execs_are_matched_in_whatever_order_the_rings_are_read() {
         let mut execs = Execs::default();
         announced(&mut execs, 1, 10, "/matched");
-        execs.started(Pid::own(1), 11, 101);
-        execs.started(Pid::own(2), 21, 102);
+        execs.started(NamespacedPid::own(Pid(1)), 11, 101);
+        execs.started(NamespacedPid::own(Pid(2)), 21, 102);
         announced(&mut execs, 2, 20, "/matched/though/read/later");
         announced(&mut execs, 3, 30, "/failed");
-        execs.failed(Pid::own(3));
+        execs.failed(NamespacedPid::own(Pid(3)));
         announced(&mut execs, 5, 50, "/static");
         // A program may announce itself because of its next exec.
-        execs.started(Pid::own(6), 61, 9);
-        execs.announced(Some(9), Pid::own(6), 60, b"/static", false);
+        execs.started(NamespacedPid::own(Pid(6)), 61, 9);
+        execs.announced(Some(9), NamespacedPid::own(Pid(6)), 60, b"/static", false);
         assert_eq!(rows(execs), [("/static".to_owned(), 2)]);
     }
 
@@ -314,20 +322,20 @@ mod tests {
         let mut execs = Execs::default();
         announced(&mut execs, 1, 10, "/static");
         announced(&mut execs, 1, 20, "/dynamic");
-        execs.started(Pid::own(1), 21, 104);
+        execs.started(NamespacedPid::own(Pid(1)), 21, 104);
         assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
     }
 
     #[test]
     fn a_process_number_of_another_namespace_is_another_process() {
         let mut execs = Execs::default();
-        let inside = |bits| Pid {
+        let inside = |bits| NamespacedPid {
             namespace: PidNamespace::from_bits(bits),
-            pid: 1,
+            pid: Pid(1),
         };
         execs.announced(None, inside(7), 10, b"/static", false);
         execs.announced(None, inside(8), 10, b"/dynamic", false);
-        execs.started(Pid::own(1), 11, 1);
+        execs.started(NamespacedPid::own(Pid(1)), 11, 1);
         execs.started(inside(8), 12, 2);
         assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
     }
@@ -336,8 +344,8 @@ mod tests {
     fn a_failed_exec_does_not_take_another_with_it() {
         let mut execs = Execs::default();
         announced(&mut execs, 1, 10, "/a/tool");
-        execs.failed(Pid::own(1));
-        execs.failed(Pid::own(1));
+        execs.failed(NamespacedPid::own(Pid(1)));
+        execs.failed(NamespacedPid::own(Pid(1)));
         announced(&mut execs, 1, 11, "/b/tool");
         assert_eq!(rows(execs), [("/b/tool".to_owned(), 1)]);
     }
@@ -345,7 +353,7 @@ mod tests {
     #[test]
     fn a_program_that_cannot_see_the_library_is_reported_as_that() {
         let mut execs = Execs::default();
-        execs.announced(None, Pid::own(1), 10, b"/bin/sh", true);
+        execs.announced(None, NamespacedPid::own(Pid(1)), 10, b"/bin/sh", true);
         announced(&mut execs, 2, 10, "/bin/sh");
         let reasons: Vec<String> = execs.finish().into_iter().map(|row| row.reason).collect();
         assert_eq!(reasons, [HIDDEN, NOT_LOADED]);
@@ -354,10 +362,10 @@ mod tests {
     #[test]
     fn programs_are_found_where_the_process_finds_them() {
         let here = std::env::current_dir().expect("a working folder");
-        let own = Pid::own(std::process::id());
+        let own = NamespacedPid::own(Pid::own());
         assert_eq!(located(own, Path::new("./tool")), here.join("./tool"));
         assert_eq!(located(own, Path::new("/tool")), Path::new("/tool"));
-        let gone = Pid::own(u32::MAX);
+        let gone = NamespacedPid::own(Pid(u32::MAX));
         assert_eq!(located(gone, Path::new("./tool")), Path::new("./tool"));
         let shell = located(gone, Path::new("sh"));
         assert!(shell.is_absolute() && shell.ends_with("sh"), "{shell:?}");

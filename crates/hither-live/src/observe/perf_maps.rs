@@ -4,6 +4,7 @@
 //! the function is first called: `START LENGTH NAME`, the numbers hexadecimal. The file stays after
 //! the process has ended.
 
+use hither_ids::Pid;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -21,7 +22,7 @@ const MAP_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct PerfMaps {
     folder: PathBuf,
     /// By process id.
-    maps: VecDeque<(u32, PerfMap)>,
+    maps: VecDeque<(Pid, PerfMap)>,
 }
 
 /// What was read of one map.
@@ -48,7 +49,7 @@ impl PerfMaps {
     }
 
     /// The name of the function of process `pid` to which a call returns at `address`.
-    pub(crate) fn name(&mut self, pid: u32, address: u64) -> Option<&str> {
+    pub(crate) fn name(&mut self, pid: Pid, address: u64) -> Option<&str> {
         let path = self.folder.join(format!("perf-{pid}.map"));
         let at = match self.maps.iter().position(|&(of, _)| of == pid) {
             Some(at) => at,
@@ -132,24 +133,24 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("perf-7.map");
         let mut maps = PerfMaps::new(folder.path());
-        assert_eq!(maps.name(7, 0x1006), None, "there is no map yet");
+        assert_eq!(maps.name(Pid(7), 0x1006), None, "there is no map yet");
         let lines = "1000 b py::old:a.py\nno line\n1000 b py::load:a b.py\n0x1010 5 x\n1020 b part";
         fs::write(&path, lines).expect("written");
-        assert_eq!(maps.name(7, 0x1006), Some("py::load:a b.py"));
+        assert_eq!(maps.name(Pid(7), 0x1006), Some("py::load:a b.py"));
         // A call that ends the code returns to the first byte after it.
-        assert_eq!(maps.name(7, 0x1015), Some("x"));
+        assert_eq!(maps.name(Pid(7), 0x1015), Some("x"));
         for address in [0, 0x1000, 0x1010, 0x1016, 0x1026, u64::MAX] {
-            assert_eq!(maps.name(7, address), None, "{address:#x}");
+            assert_eq!(maps.name(Pid(7), address), None, "{address:#x}");
         }
         let mut file = OpenOptions::new().append(true).open(&path).expect("opened");
         file.write_all(b"ial\n").expect("written");
-        assert_eq!(maps.name(7, 0x1026), Some("partial"));
-        assert_eq!(maps.name(8, 0x1026), None, "another process");
+        assert_eq!(maps.name(Pid(7), 0x1026), Some("partial"));
+        assert_eq!(maps.name(Pid(8), 0x1026), None, "another process");
         for pid in 100..200 {
-            maps.name(pid, 1);
+            maps.name(Pid(pid), 1);
         }
         assert_eq!(maps.maps.len(), MAPS_MAX);
-        assert_eq!(maps.name(7, 0x1026), Some("partial"), "read again");
+        assert_eq!(maps.name(Pid(7), 0x1026), Some("partial"), "read again");
     }
 
     #[test]
@@ -166,7 +167,7 @@ mod tests {
         fs::create_dir(folder.path().join("perf-3.map")).expect("made");
         let mut maps = PerfMaps::new(folder.path());
         for pid in [1, 2, 3] {
-            assert_eq!(maps.name(pid, 0x1006), None, "{pid}");
+            assert_eq!(maps.name(Pid(pid), 0x1006), None, "{pid}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The output is checked before the program starts. The trace gets its name once it is complete.
 //! Failures in between do not reach the program; what was written until then is the trace.
 
+use hither_ids::Pid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,7 @@ impl Recording {
     }
 
     /// The program was started. Returns what takes its records.
-    pub(crate) fn start(&mut self, pid: u32) -> &mut Collector {
+    pub(crate) fn start(&mut self, pid: Pid) -> &mut Collector {
         let program = self.program.as_os_str().as_bytes();
         self.collector.command_started(pid, program);
         &mut self.collector

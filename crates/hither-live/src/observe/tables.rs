@@ -118,8 +118,8 @@ impl Tables {
                 .map(|arg| String::from_utf8_lossy(arg).into_owned());
             ProcessRow {
                 process,
-                pid: image.pid.pid,
-                parent_pid: image.parent,
+                pid: image.pid.pid.0,
+                parent_pid: image.parent.0,
                 pid_namespace: namespaces.number(image.pid.namespace),
                 exe: String::from_utf8_lossy(&image.exe).into_owned(),
                 command: kept_words(args, self.arguments),
@@ -138,7 +138,7 @@ impl Tables {
         let row = |(thread, stream): (u32, &Stream)| ThreadRow {
             thread,
             process: processes.number(stream.image),
-            tid: stream.tid,
+            tid: stream.tid.0,
         };
         (0..).zip(threads.keys()).skip(first).map(row).collect()
     }

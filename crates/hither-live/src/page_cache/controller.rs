@@ -36,6 +36,7 @@ use hither_core::{
     Access, AccessResult, Block, Object, Op, Process, ReplacementPolicy, Residency, Site, Spec,
     Thread,
 };
+use hither_ids::Tid;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
@@ -248,7 +249,7 @@ impl Controller for PageCacheController {
                 thread,
             } => {
                 let file = self.file(file);
-                self.touched(file, offset, thread, out);
+                self.touched(file, offset, Tid(thread.0), out);
             }
             Input::Mapped { file } => {
                 let file = self.file(file);
@@ -345,7 +346,7 @@ impl PageCacheController {
 
     /// A thread has faulted in a file that is watched. What it has read by that is an access from a
     /// call site of the file's own.
-    fn touched(&mut self, file: u32, offset: u64, thread: u32, out: &mut Vec<Decision>) {
+    fn touched(&mut self, file: u32, offset: u64, thread: Tid, out: &mut Vec<Decision>) {
         let PageCacheController {
             model,
             lru_model,

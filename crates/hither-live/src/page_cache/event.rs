@@ -1,5 +1,6 @@
 //! The controller's inputs, orders and notes, in the form in which they are logged.
 
+use hither_ids::Tid;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
@@ -41,8 +42,7 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         file: u64,
         offset: u64,
-        /// The system's number of the thread.
-        thread: u32,
+        thread: Tid,
     },
     /// A program mapped a part of a file in another way, or its page faults cannot be watched any
     /// more: accesses through the mapping are not seen.

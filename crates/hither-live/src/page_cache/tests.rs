@@ -2,6 +2,7 @@
 
 use hither_core::classify::SiteCounters;
 use hither_core::site_profile::SiteProfile;
+use hither_ids::Tid;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -48,7 +49,7 @@ fn input() -> impl Strategy<Value = Input> {
         1 => Just(Input::Mapped { file: 3 }),
         1 => file().prop_map(|file| Input::Watched { file, bytes: 3 * EXTENT_BYTES }),
         20 => (file(), offset(), 0..3_u32).prop_map(|(file, offset, thread)| Input::Touched { file,
-            offset, thread }),
+            offset, thread: Tid(thread) }),
         1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting {
             file, offset, length, cached_bytes: length / 2 }),

@@ -4,6 +4,7 @@
 //! nothing. And a program that is started with an environment of its own (`env -i`, an `LD_PRELOAD`
 //! for another library) still gets our variables, for as long as the session lasts.
 
+use hither_ids::Pid;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hither_kernel::process::monotonic_ns;
@@ -46,7 +47,7 @@ fn is_library_there() -> bool {
 }
 
 /// Records that process `pid` is to run the program at `path`, from `time_ns` on.
-fn record_exec(time_ns: u64, pid: u32, path: &[u8], is_library_there: bool) {
+fn record_exec(time_ns: u64, pid: Pid, path: &[u8], is_library_there: bool) {
     if let Some(session) = lifecycle::session() {
         let record = Record::Exec {
             pid,
@@ -59,7 +60,7 @@ fn record_exec(time_ns: u64, pid: u32, path: &[u8], is_library_there: bool) {
 }
 
 /// Records that the last exec of `pid` failed.
-fn record_exec_failed(pid: u32) {
+fn record_exec_failed(pid: Pid) {
     if let Some(session) = lifecycle::session() {
         thread::push_apart(session, &Record::ExecFailed { pid });
     }
@@ -117,7 +118,7 @@ unsafe fn become_program_of(
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
 unsafe fn become_program(
-    announce: impl FnOnce(u32, bool),
+    announce: impl FnOnce(Pid, bool),
     environment: Strings,
     exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
@@ -309,7 +310,7 @@ unsafe fn start_program(
         if !path.is_null() {
             // SAFETY: the spawn took it, so it is a C string.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-            record_exec(before, child as u32, path, is_library_there);
+            record_exec(before, Pid(child as u32), path, is_library_there);
         }
     }
     result

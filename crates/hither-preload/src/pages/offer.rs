@@ -8,6 +8,7 @@
 //! inherits, which is of its parent's memory, and makes an offer of its own later. If anything
 //! fails, there is no sampling, and the agent learns the error.
 
+use hither_ids::Pid;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hither_kernel::page_sampling::UserfaultfdOffer;
@@ -33,7 +34,7 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 /// Makes this process's offer, if the agent wants it and it was not made before.
 #[inline]
 pub(crate) fn make(session: &'static ProgramSession) {
-    if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
+    if DONE_BY.load(Ordering::Relaxed) != process::id().0 && session.sampling() {
         make_first(session);
     }
 }
@@ -49,7 +50,7 @@ const OLD_NS: u64 = 100_000_000;
 /// Makes this process's offer if it has run for a while.
 #[inline]
 pub(crate) fn make_when_old(session: &'static ProgramSession) {
-    if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
+    if DONE_BY.load(Ordering::Relaxed) != process::id().0 && session.sampling() {
         make_if_old(session);
     }
 }
@@ -57,7 +58,7 @@ pub(crate) fn make_when_old(session: &'static ProgramSession) {
 #[cold]
 fn make_if_old(session: &'static ProgramSession) {
     let now_ns = monotonic_ns();
-    if CALLED_BY.swap(process::id(), Ordering::Relaxed) != process::id() {
+    if CALLED_BY.swap(process::id().0, Ordering::Relaxed) != process::id().0 {
         CALLED_NS.store(now_ns, Ordering::Relaxed);
     }
     if now_ns.saturating_sub(CALLED_NS.load(Ordering::Relaxed)) >= OLD_NS {
@@ -70,7 +71,7 @@ fn make_first(session: &'static ProgramSession) {
     settle();
     let pid = process::id();
     // The child of a vfork has its parent's memory, and descriptors of its own.
-    if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
+    if syscalls::pid() != pid || DONE_BY.swap(pid.0, Ordering::Relaxed) == pid.0 {
         return;
     }
     // A forked child has told nobody yet that there is one. An offer from before its start would
@@ -82,7 +83,7 @@ fn make_first(session: &'static ProgramSession) {
     }
 }
 
-fn put(session: &ProgramSession, pid: u32, fd: i32) {
+fn put(session: &ProgramSession, pid: Pid, fd: i32) {
     let offered = syscalls::status(fd).and_then(|status| {
         let inode = status.id.inode;
         INODE.store(inode, Ordering::Relaxed);
@@ -152,9 +153,9 @@ pub(crate) fn refuse() {
         return;
     };
     let pid = process::id();
-    let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid;
+    let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid.0;
     if session.sampling() && syscalls::pid() == pid && !is_done {
-        DONE_BY.store(pid, Ordering::Relaxed);
+        DONE_BY.store(pid.0, Ordering::Relaxed);
         take_back();
         // Without room the agent does not learn of it, and the program's own registration may fail.
         let refusal = session.offer(&UserfaultfdOffer {
@@ -171,7 +172,7 @@ pub(crate) fn refuse() {
         }
         // Only now, so that no other thread goes ahead of the agent meanwhile.
         if refusal.is_some() {
-            REFUSED_BY.store(pid, Ordering::Relaxed);
+            REFUSED_BY.store(pid.0, Ordering::Relaxed);
         }
     }
 }

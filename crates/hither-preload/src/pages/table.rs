@@ -11,6 +11,7 @@
 //! are no regions: it looks into a filter first, a count of allocations by the 64 KiB in which they
 //! start, so that the small blocks of a heap share a few bytes of it.
 
+use hither_ids::Pid;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -48,7 +49,7 @@ pub(crate) struct Region {
     pub(crate) signature: u64,
     pub(crate) kind: RegionKind,
     /// The process by which the agent knows it; in a forked child, the parent.
-    pub(crate) process: u32,
+    pub(crate) process: Pid,
     pub(crate) bound: Bound,
     /// How often a part of it was bound. That has split it into at most a few more mappings than
     /// this.
@@ -196,7 +197,7 @@ impl Table {
         };
         end.store(region.range.end, Ordering::Relaxed);
         detail.signature.store(region.signature, Ordering::Relaxed);
-        let owner = u64::from(region.process) | (region.kind as u64) << 32;
+        let owner = u64::from(region.process.0) | (region.kind as u64) << 32;
         detail.owner.store(owner, Ordering::Relaxed);
         detail.set_bound(region.bound);
         self.set_parts(detail, region.parts);
@@ -241,7 +242,7 @@ impl Table {
                 kind if kind == RegionKind::Map as u8 => RegionKind::Map,
                 _ => RegionKind::Malloc,
             },
-            process: owner as u32,
+            process: Pid(owner as u32),
             bound: detail.bound(),
             parts: detail.parts.load(Ordering::Relaxed),
         })
@@ -418,7 +419,7 @@ mod tests {
             signature: range.start * 3,
             range,
             kind,
-            process: 7,
+            process: Pid(7),
             bound: Bound::Nobody,
             parts: 0,
         }

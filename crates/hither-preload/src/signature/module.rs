@@ -132,7 +132,7 @@ impl Modules {
     /// code has other addresses in another one. The random number distinguishes the programs that
     /// one process runs, and the process id a forked child.
     pub(super) fn run_time_code(&mut self) -> &Module {
-        let key = mix(RANDOM.load(Ordering::Relaxed) ^ mix(u64::from(syscalls::pid())));
+        let key = mix(RANDOM.load(Ordering::Relaxed) ^ mix(u64::from(syscalls::pid().0)));
         let known = self.known.iter().position(|module| module.key == key);
         let at = known.unwrap_or_else(|| {
             self.known.push(Module {

@@ -1,6 +1,7 @@
 //! Bind requests and sites with a policy, seen from outside: by the policies in the program's
 //! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
+use hither_ids::Pid;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -108,7 +109,7 @@ impl Puppet {
     fn post(&mut self, start: u64, length: u64, bind: Bind) {
         let pid = self.child.id();
         let mut requests = self.session.bind_requests().expect("regions are tracked");
-        requests.post(pid, start, length, bind).expect("room");
+        requests.post(Pid(pid), start, length, bind).expect("room");
     }
 
     fn finish(mut self) {

@@ -1,6 +1,7 @@
 //! Memory that is sampled from outside: how the descriptor gets to the agent, and that the program
 //! behaves the same.
 
+use hither_ids::{Pid, Tid};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -106,12 +107,12 @@ impl Puppet {
         let start = said.start.next_multiple_of(PAGE);
         let length = (said.start + said.length - start) / PAGE * PAGE;
         let pid = puppet.child.id();
-        assert_eq!(puppet.arm.begin(pid, start, length), Ok(()));
+        assert_eq!(puppet.arm.begin(Pid(pid), start, length), Ok(()));
         Some((puppet, start, length))
     }
 
     fn arm(&mut self, start: u64, length: u64) -> Result<(), SamplingError> {
-        self.arm.arm(self.child.id(), start, length)
+        self.arm.arm(Pid(self.child.id()), start, length)
     }
 
     /// What perf has seen of a range since the last time.
@@ -119,7 +120,7 @@ impl Puppet {
         let pid = self.child.id();
         let mut seen = Vec::new();
         self.faults.as_mut()?.drain(&mut |fault| {
-            if fault.pid == pid && (start..start + length).contains(&fault.address) {
+            if fault.pid == Pid(pid) && (start..start + length).contains(&fault.address) {
                 seen.push(fault);
             }
         });
@@ -149,14 +150,14 @@ fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
             .collect();
         pages.sort_unstable();
         assert!(pages.iter().copied().eq(10..110), "each once: {pages:?}");
-        let by_main = |fault: &Fault| fault.tid == puppet.child.id();
+        let by_main = |fault: &Fault| fault.tid == Tid(puppet.child.id());
         assert!(seen.iter().all(by_main), "{seen:?}");
     }
     assert_eq!(puppet.arm(start, length), Ok(()));
     assert_eq!(puppet.tell("read").result, 1, "read(2) succeeds");
     assert_eq!(puppet.arm(start, length), Ok(()));
     // As when it is killed: its descriptors are closed.
-    puppet.arm.ended(puppet.child.id());
+    puppet.arm.ended(Pid(puppet.child.id()));
     let after = puppet.tell("write").result;
     assert!(after < 50, "{after} faults, {quiet} before");
     assert_eq!(puppet.arm(start, PAGE), Err(SamplingError::NotOffered));
@@ -221,10 +222,13 @@ fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
     if said.start.next_multiple_of(PAGE) != start {
         assert!(puppet.arm(start, length).is_err() || said.start < start + length);
     }
-    assert_eq!(puppet.arm.end(pid, start, length), Ok(()));
+    assert_eq!(puppet.arm.end(Pid(pid), start, length), Ok(()));
     puppet.tell("free");
-    assert_eq!(puppet.arm.end(pid, start, length), Ok(()));
-    assert!(puppet.arm.begin(pid, start, length).is_err(), "it is gone");
+    assert_eq!(puppet.arm.end(Pid(pid), start, length), Ok(()));
+    assert!(
+        puppet.arm.begin(Pid(pid), start, length).is_err(),
+        "it is gone"
+    );
     puppet.finish();
 }
 

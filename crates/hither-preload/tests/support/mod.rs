@@ -93,7 +93,7 @@ impl Recording {
             Record::Module {
                 module, path: name, ..
             } => drop(self.modules.insert(module, path(name))),
-            Record::Process { pid, .. } => drop(self.processes.insert(pid)),
+            Record::Process { pid, .. } => drop(self.processes.insert(pid.0)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
             Record::ExecFailed { .. }
             | Record::IoUring
@@ -422,8 +422,8 @@ pub(crate) fn follow_with(
     let waiter = std::thread::spawn(move || child.wait_with_output().expect("waited"));
     let mut recording = Recording::default();
     while !waiter.is_finished() {
-        session.drain(|ring, record| recording.take(ring.pid, ring.tid, record));
-        session.reap(|ring, record| recording.take(ring.pid, ring.tid, record));
+        session.drain(|ring, record| recording.take(ring.pid.0, ring.tid.0, record));
+        session.reap(|ring, record| recording.take(ring.pid.0, ring.tid.0, record));
         each(&session);
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -433,8 +433,8 @@ pub(crate) fn follow_with(
 
 /// Empties the session and puts the run together.
 pub(crate) fn finish(mut session: Session, mut recording: Recording, output: Output) -> Run {
-    session.drain(|ring, record| recording.take(ring.pid, ring.tid, record));
-    session.reap(|ring, record| recording.take(ring.pid, ring.tid, record));
+    session.drain(|ring, record| recording.take(ring.pid.0, ring.tid.0, record));
+    session.reap(|ring, record| recording.take(ring.pid.0, ring.tid.0, record));
     recording.lost = session.lost();
     Run { output, recording }
 }

@@ -5,6 +5,7 @@
 //! one list serves all mechanisms. The program is not named, only its policy, since everyone who
 //! can connect can read the metrics.
 
+use hither_ids::Pid;
 use std::future;
 use std::io;
 use std::net::SocketAddr;
@@ -152,7 +153,7 @@ pub fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let text = || exposition(status::run_of(std::process::id()).as_ref());
+    let text = || exposition(status::run_of(Pid::own()).as_ref());
     let at = runtime.block_on(metrics::serve(at, text))?;
     thread::Builder::new()
         .name("metrics".to_owned())

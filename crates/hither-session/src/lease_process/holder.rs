@@ -1,5 +1,6 @@
 //! What the lease process does. Between `fork` and its end it allocates nothing and takes no lock.
 
+use hither_ids::Pid;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
@@ -63,7 +64,7 @@ struct Running {
 }
 
 /// Runs the lease process to its end. A panic ends it as well.
-pub(super) extern "C" fn main(holder: &mut Holder, agent: u32) -> ! {
+pub(super) extern "C" fn main(holder: &mut Holder, agent: Pid) -> ! {
     let error = match holder.run(agent) {
         Ok(never) => match never {},
         Err(error) => error,
@@ -84,7 +85,7 @@ impl Holder {
         }
     }
 
-    fn run(&mut self, agent: u32) -> io::Result<Infallible> {
+    fn run(&mut self, agent: Pid) -> io::Result<Infallible> {
         let running = self.set_up(agent)?;
         let mut next_tick_ns = self.tick(&running)?;
         self.answer(0);
@@ -116,7 +117,7 @@ impl Holder {
     }
 
     /// Leaves the agent's job and files, and takes the word that programs rely on.
-    fn set_up(&mut self, agent: u32) -> io::Result<Running> {
+    fn set_up(&mut self, agent: Pid) -> io::Result<Running> {
         let (name, kill) = (NAME.as_ptr() as usize, libc::SIGKILL as usize);
         let calls = [
             (libc::SYS_prctl, [libc::PR_SET_NAME as usize, name]),

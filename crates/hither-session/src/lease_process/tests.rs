@@ -142,7 +142,7 @@ fn a_stopped_lease_process_is_killed_and_a_writer_let_in() {
     };
     let shared = setting.replicas.shared();
     setting.take().expect("a lease");
-    process::kill(setting.process.pid, libc::SIGSTOP).expect("stopped");
+    process::kill(setting.process.pid.raw(), libc::SIGSTOP).expect("stopped");
     until("the writer is let in", || write(&setting.path));
     assert!(
         !shared.is_held_by(setting.process.pid()),
@@ -166,12 +166,12 @@ fn without_a_deadline_a_writer_waits() {
         return;
     };
     setting.take().expect("a lease");
-    process::kill(setting.process.pid, libc::SIGSTOP).expect("stopped");
+    process::kill(setting.process.pid.raw(), libc::SIGSTOP).expect("stopped");
     for _ in 0..150 {
         assert!(!write(&setting.path));
         thread::sleep(Duration::from_millis(10));
     }
-    process::kill(setting.process.pid, libc::SIGCONT).expect("continued");
+    process::kill(setting.process.pid.raw(), libc::SIGCONT).expect("continued");
     until("the writer is let in", || write(&setting.path));
 }
 

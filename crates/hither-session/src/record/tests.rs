@@ -1,6 +1,7 @@
 //! Records come back as they were written, and what is none is refused.
 
 use super::*;
+use hither_ids::Pid;
 use hither_kernel::file_id::FileId;
 
 fn samples() -> Vec<Record<'static>> {
@@ -42,8 +43,8 @@ fn samples() -> Vec<Record<'static>> {
             path: b"",
         },
         Record::Process {
-            pid: 1 << 21,
-            parent: 1,
+            pid: Pid(1 << 21),
+            parent: Pid(1),
             image: u32::MAX,
             forked: true,
             time_ns: 8,
@@ -51,12 +52,12 @@ fn samples() -> Vec<Record<'static>> {
             args: b"sh\0-c\0",
         },
         Record::Exec {
-            pid: 5,
+            pid: Pid(5),
             time_ns: 6,
             path: b"/bin/true",
             hidden: true,
         },
-        Record::ExecFailed { pid: 5 },
+        Record::ExecFailed { pid: Pid(5) },
         Record::IoUring,
         Record::Direct { object: u64::MAX },
         Record::Cached {
@@ -151,8 +152,8 @@ fn long_strings_are_cut_and_still_decode() {
     let long = vec![b'x'; 10_000];
     let mut buffer = [0; WORDS_MAX];
     let words = Record::Process {
-        pid: 1,
-        parent: 1,
+        pid: Pid(1),
+        parent: Pid(1),
         image: 1,
         forked: false,
         time_ns: 1,

@@ -14,7 +14,7 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, FileId, Layout, MAGIC, NODES_MAX, places,
 };
 use crate::segment;
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
@@ -518,13 +518,16 @@ impl Shared {
         if result != 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
-        header.pulse.alive.store(syscalls::tid(), Ordering::Release);
+        header
+            .pulse
+            .alive
+            .store(syscalls::tid().0, Ordering::Release);
         Ok(())
     }
 
     /// Whether that thread is the main one of process `pid`, and has not ended.
-    pub fn is_held_by(&self, pid: u32) -> bool {
-        self.control.header().pulse.alive.load(Ordering::Acquire) == pid
+    pub fn is_held_by(&self, pid: Pid) -> bool {
+        self.control.header().pulse.alive.load(Ordering::Acquire) == pid.0
     }
 
     /// The end of all replicas for good. Whoever held the leases is gone.

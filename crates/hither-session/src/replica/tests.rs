@@ -9,7 +9,7 @@ use std::thread;
 use super::agent::{FillError, ReplicaOptions, Replicas};
 use super::view::{MAPPED_BYTES_MIN, Match, View};
 use super::*;
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 
 struct Both {
     agent: Replicas,
@@ -27,8 +27,8 @@ fn both(content: &[u8], nodes: usize, blocks: u64) -> Both {
     })
     .expect("memory");
     let (control, nonce) = agent.shared().control();
-    assert!(View::open(std::process::id(), control, nonce + 1).is_none());
-    let view = View::open(std::process::id(), control, nonce).expect("a view");
+    assert!(View::open(Pid::own(), control, nonce + 1).is_none());
+    let view = View::open(Pid::own(), control, nonce).expect("a view");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     fs::write(&path, content).expect("written");

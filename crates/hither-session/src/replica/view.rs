@@ -4,6 +4,7 @@
 //! the program's may not be written to it says so, even if another thread unmaps it meanwhile. A
 //! copy by the processor would end the program there.
 
+use hither_ids::Pid;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -89,8 +90,8 @@ pub struct Match {
 impl View {
     /// Maps what process `agent` has made, by its descriptor of the control. `None` if it is not
     /// ours to see, or is something else.
-    pub fn open(agent: u32, control: u32, nonce: u64) -> Option<View> {
-        let fd = open(agent, control)?;
+    pub fn open(agent: Pid, control: u32, nonce: u64) -> Option<View> {
+        let fd = open(Pid(agent.0), control)?;
         let control = View::map_control(fd, nonce);
         syscalls::close(fd);
         let control = control?;
@@ -108,7 +109,7 @@ impl View {
         let bytes = layout.arena_bytes().min(MAPPED_BYTES_MIN);
         for (node, arena) in view.arenas.iter().enumerate().take(layout.nodes) {
             let fd = view.control.header().arenas.get(node)?;
-            let fd = open(agent, fd.load(Ordering::Relaxed))?;
+            let fd = open(Pid(agent.0), fd.load(Ordering::Relaxed))?;
             let size = syscalls::status(fd).map_or(0, |status| status.size);
             let mapped = if size >= layout.arena_bytes() as u64 {
                 syscalls::map_read_only(bytes, fd)
@@ -349,7 +350,7 @@ impl View {
     /// As [`View::read`].
     unsafe fn read_part(
         &self,
-        process: u32,
+        process: Pid,
         of: Match,
         offset: u64,
         to: *mut u8,
@@ -490,7 +491,7 @@ impl View {
 /// # Safety
 /// So many bytes at `to` were copied there by the caller.
 #[cold]
-unsafe fn wipe(process: u32, to: *mut u8, bytes: usize) {
+unsafe fn wipe(process: Pid, to: *mut u8, bytes: usize) {
     static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     for at in (0..bytes).step_by(ZEROES.len()) {
         let piece = iovec {
@@ -503,7 +504,7 @@ unsafe fn wipe(process: u32, to: *mut u8, bytes: usize) {
 }
 
 /// Opens a descriptor of another process for reading.
-fn open(pid: u32, fd: u32) -> Option<i32> {
+fn open(pid: Pid, fd: u32) -> Option<i32> {
     let mut path = [0_u8; 48];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -515,7 +516,7 @@ fn open(pid: u32, fd: u32) -> Option<i32> {
     };
     let mut digits = [0; 10];
     put(b"/proc/")?;
-    put(decimal(pid, &mut digits))?;
+    put(decimal(pid.0, &mut digits))?;
     put(b"/fd/")?;
     put(decimal(fd, &mut digits))?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;

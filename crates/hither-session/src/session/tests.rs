@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::program_session::{ProgramSession, Pushed};
+use hither_ids::{Pid, Tid};
 
 fn session(rings: usize, ring_bytes: usize) -> Session {
     Session::create(SessionOptions {
@@ -19,7 +20,7 @@ fn attach(session: &Session) -> Option<ProgramSession> {
 
 fn exec(pid: u32) -> Record<'static> {
     Record::Exec {
-        pid,
+        pid: Pid(pid),
         time_ns: 1,
         path: b"/bin/true",
         hidden: false,
@@ -29,7 +30,7 @@ fn exec(pid: u32) -> Record<'static> {
 fn drained(session: &mut Session) -> Vec<(RingInfo, u32)> {
     let mut seen = Vec::new();
     session.drain(|info, record| match record {
-        Record::Exec { pid, .. } => seen.push((*info, pid)),
+        Record::Exec { pid, .. } => seen.push((*info, pid.0)),
         other => panic!("unexpected {other:?}"),
     });
     seen
@@ -40,8 +41,12 @@ fn records_arrive_with_their_owner() {
     let mut session = session(4, CHUNK_BYTES);
     let attached = attach(&session).expect("attached");
     assert_eq!(attached.frames_max(), 16);
-    let mut one = attached.claim(10, 11, PidNamespace::OWN).expect("a ring");
-    let mut two = attached.claim(10, 12, PidNamespace::OWN).expect("a ring");
+    let mut one = attached
+        .claim(Pid(10), Tid(11), PidNamespace::OWN)
+        .expect("a ring");
+    let mut two = attached
+        .claim(Pid(10), Tid(12), PidNamespace::OWN)
+        .expect("a ring");
     assert_eq!(attached.push_record(&mut one, &exec(1)), Pushed::Taken);
     assert_eq!(attached.push_record(&mut two, &exec(2)), Pushed::Taken);
     let seen = drained(&mut session);
@@ -49,7 +54,7 @@ fn records_arrive_with_their_owner() {
         seen.iter()
             .map(|(info, pid)| (info.pid, info.tid, *pid))
             .collect::<Vec<_>>(),
-        [(10, 11, 1), (10, 12, 2)]
+        [(Pid(10), Tid(11), 1), (Pid(10), Tid(12), 2)]
     );
     assert!(drained(&mut session).is_empty());
 }
@@ -60,10 +65,10 @@ fn released_rings_are_emptied_and_used_again() {
     let attached = attach(&session).expect("attached");
     for round in 0..5 {
         let mut producer = attached
-            .claim(1, round + 1, PidNamespace::OWN)
+            .claim(Pid(1), Tid(round + 1), PidNamespace::OWN)
             .expect("the only ring");
         assert!(
-            attached.claim(1, 99, PidNamespace::OWN).is_none(),
+            attached.claim(Pid(1), Tid(99), PidNamespace::OWN).is_none(),
             "no second ring"
         );
         attached.push_record(&mut producer, &exec(round));
@@ -72,7 +77,7 @@ fn released_rings_are_emptied_and_used_again() {
         assert_eq!(seen.len(), 1);
         assert_eq!(
             (seen[0].0.generation, seen[0].0.tid, seen[0].1),
-            (u64::from(round), round + 1, round)
+            (u64::from(round), Tid(round + 1), round)
         );
     }
 }
@@ -81,7 +86,9 @@ fn released_rings_are_emptied_and_used_again() {
 fn a_full_ring_counts_what_it_drops() {
     let mut session = session(1, CHUNK_BYTES);
     let attached = attach(&session).expect("attached");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     let access = Record::Access {
         op: crate::record::Op::Read,
         flags: 0,
@@ -120,7 +127,11 @@ fn ten_thousand_threads_lose_nothing() {
     let mut session = Session::create(SessionOptions::default()).expect("a session");
     let attached = attach(&session).expect("attached");
     let mut producers: Vec<_> = (1..=THREADS)
-        .map(|tid| attached.claim(1, tid, PidNamespace::OWN).expect("a ring"))
+        .map(|tid| {
+            attached
+                .claim(Pid(1), Tid(tid), PidNamespace::OWN)
+                .expect("a ring")
+        })
         .collect();
     for value in 0..3 {
         for producer in &mut producers {
@@ -128,7 +139,7 @@ fn ten_thousand_threads_lose_nothing() {
         }
     }
     let seen = drained(&mut session);
-    let threads: Vec<u32> = seen.iter().step_by(3).map(|(info, _)| info.tid).collect();
+    let threads: Vec<u32> = seen.iter().step_by(3).map(|(info, _)| info.tid.0).collect();
     assert_eq!(threads, (1..=THREADS).collect::<Vec<_>>());
     assert_eq!(seen.len(), 3 * THREADS as usize);
     assert_eq!(session.lost(), Lost::default());
@@ -137,7 +148,11 @@ fn ten_thousand_threads_lose_nothing() {
         .drain(7..9)
         .for_each(|producer| attached.release(producer));
     session.drain(|_, _| ());
-    let again = [1, 2, 3].map(|tid| attached.claim(2, tid, PidNamespace::OWN).expect("a ring"));
+    let again = [1, 2, 3].map(|tid| {
+        attached
+            .claim(Pid(2), Tid(tid), PidNamespace::OWN)
+            .expect("a ring")
+    });
     assert_eq!(
         format!("{:?}", again.map(|producer| producer.index())),
         "[7, 8, 10000]"
@@ -154,7 +169,9 @@ fn parts_of_the_pool_are_attached_as_they_are_wanted() {
     let alone = attached_parts();
     let attached = attach(&session).expect("attached");
     assert_eq!(attached_parts(), alone + 1, "with one part of the pool");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     for value in 0..RECORDS {
         let pushed = attached.push_record(&mut producer, &exec(value));
         assert_eq!(pushed, Pushed::Taken);
@@ -174,7 +191,9 @@ fn a_burst_waits_for_the_agent_and_its_memory_goes_back() {
     const ACCESSES: u32 = 300_000;
     let mut session = session(1, 64 << 20);
     let attached = attach(&session).expect("attached");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     for value in 0..ACCESSES {
         let pushed = attached.push_record(&mut producer, &exec(value));
         assert_eq!(pushed, Pushed::Taken);
@@ -198,7 +217,9 @@ fn a_ring_is_drained_as_far_as_wanted() {
     let mut session = session(2, 1 << 20);
     let attached = attach(&session).expect("attached");
     for tid in 1..=2 {
-        let mut producer = attached.claim(1, tid, PidNamespace::OWN).expect("a ring");
+        let mut producer = attached
+            .claim(Pid(1), Tid(tid), PidNamespace::OWN)
+            .expect("a ring");
         for value in 0..1000 {
             attached.push_record(&mut producer, &exec(value));
         }
@@ -209,8 +230,8 @@ fn a_ring_is_drained_as_far_as_wanted() {
         let Record::Exec { pid, .. } = record else {
             panic!("unexpected {record:?}")
         };
-        seen.push((info.tid, pid));
-        pid % 600 != 599
+        seen.push((info.tid.0, pid.0));
+        pid.0 % 600 != 599
     };
     assert_eq!(session.drain_while(&mut take), 1200);
     assert_eq!(session.drain_while(&mut take), 800);
@@ -219,7 +240,7 @@ fn a_ring_is_drained_as_far_as_wanted() {
     let all = (1..=2).flat_map(|tid| (0..1000).map(move |value| (tid, value)));
     assert_eq!(seen, all.collect::<Vec<_>>());
     assert!(
-        attached.claim(1, 3, PidNamespace::OWN).is_some(),
+        attached.claim(Pid(1), Tid(3), PidNamespace::OWN).is_some(),
         "they are free"
     );
 }
@@ -235,7 +256,9 @@ fn all_threads_together_take_no_more_than_the_pool() {
     .expect("a session");
     let attached = attach(&session).expect("attached");
     let push_all = |tid| {
-        let mut producer = attached.claim(1, tid, PidNamespace::OWN).expect("a ring");
+        let mut producer = attached
+            .claim(Pid(1), Tid(tid), PidNamespace::OWN)
+            .expect("a ring");
         let push = |_: &u32| attached.push_record(&mut producer, &exec(tid)) == Pushed::Taken;
         (0..10_000).filter(push).count()
     };
@@ -255,7 +278,9 @@ fn all_threads_together_take_no_more_than_the_pool() {
 fn a_broken_ring_is_given_up_and_its_thread_gets_another() {
     let mut session = session(2, 1 << 20);
     let attached = attach(&session).expect("attached");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     for value in 0..1000 {
         attached.push_record(&mut producer, &exec(value));
     }
@@ -266,7 +291,9 @@ fn a_broken_ring_is_given_up_and_its_thread_gets_another() {
     assert_eq!(session.lost().damaged, 1);
     let pushed = attached.push_record(&mut producer, &exec(1));
     assert_eq!(pushed, Pushed::NoRing);
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     assert_eq!(attached.push_record(&mut producer, &exec(1)), Pushed::Taken);
     assert_eq!(drained(&mut session)[0].0.generation, 1);
 }
@@ -275,7 +302,9 @@ fn a_broken_ring_is_given_up_and_its_thread_gets_another() {
 fn what_a_program_writes_over_is_refused_and_counted() {
     let mut session = session(1, CHUNK_BYTES);
     let attached = attach(&session).expect("attached");
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     let access = |time_ns, length| Record::Access {
         op: crate::record::Op::Read,
         flags: 0,
@@ -319,11 +348,11 @@ fn what_a_program_writes_over_is_refused_and_counted() {
 fn rings_of_the_dead_are_reaped_and_theirs_alone() {
     let mut session = session(8, 1 << 20);
     let attached = attach(&session).expect("attached");
-    let (pid, tid) = (raw_pid(), hither_kernel::syscalls::tid());
+    let (pid, tid) = (Pid::own(), hither_kernel::syscalls::tid());
     let mut old_image = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
     let mut alive = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
     let mut dead = attached
-        .claim(pid, 0x3f_ffff, PidNamespace::OWN)
+        .claim(pid, Tid(0x3f_ffff), PidNamespace::OWN)
         .expect("a ring");
     for value in 0..10_000 {
         attached.push_record(&mut dead, &exec(value));
@@ -355,18 +384,14 @@ fn many_rings_of_the_dead_are_reaped_in_turns() {
     let mut session = session(1 << 14, 1 << 20);
     let attached = attach(&session).expect("attached");
     let threads = 0x3fff_0000..0x3fff_0000 + LOOKUPS_MAX as u32 + 100;
-    for tid in std::iter::once(hither_kernel::syscalls::tid()).chain(threads) {
+    for tid in std::iter::once(hither_kernel::syscalls::tid().0).chain(threads) {
         let mut producer = attached
-            .claim(raw_pid(), tid, PidNamespace::OWN)
+            .claim(Pid::own(), Tid(tid), PidNamespace::OWN)
             .expect("a ring");
         attached.push_record(&mut producer, &exec(tid));
     }
     let reaped = [(); 3].map(|()| session.reap(|_, _| ()));
     assert_eq!(reaped, [LOOKUPS_MAX - 1, 101, 0], "one thread is alive");
-}
-
-fn raw_pid() -> u32 {
-    std::process::id()
 }
 
 #[test]
@@ -428,7 +453,9 @@ fn what_is_wanted_reaches_the_program() {
     .expect("a session");
     let attached = attach(&session).expect("attached");
     assert_eq!((attached.region_min(), attached.files()), (1 << 20, false));
-    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    let mut producer = attached
+        .claim(Pid(1), Tid(1), PidNamespace::OWN)
+        .expect("a ring");
     let region = Record::Region {
         start: 1,
         length: 2,

@@ -3,6 +3,7 @@
 mod screen;
 mod text;
 
+use hither_ids::Pid;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,7 +37,7 @@ Examples:
 pub(super) struct Top {
     /// Show only the run, mount or node that has this process id
     #[arg(value_name = "PID")]
-    pid: Option<u32>,
+    pid: Option<Pid>,
 
     /// Print the current state once and exit
     #[arg(long)]
@@ -98,7 +99,7 @@ impl Top {
         let sockets = sockets::running();
         let nodes = sockets.iter().filter_map(|it| client::status(it).ok());
         let mut nodes: Vec<NodeStatus> = nodes.collect();
-        nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid));
+        nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid.0));
         Seen {
             machine: ThisMachine.nodes().unwrap_or_default(),
             runs: self.runs(),

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState};
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache, ThisPageCache};
@@ -39,12 +39,12 @@ impl Machine for Two {
 
     fn move_pages(
         &self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
-        assert_eq!(pid, 0, "its own pages");
+        assert_eq!(pid, Pid(0), "its own pages");
         states.clear();
         let mut moved = self.moved.lock().expect("not poisoned");
         for (at, address) in addresses.iter().enumerate() {

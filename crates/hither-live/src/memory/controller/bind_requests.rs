@@ -1,5 +1,6 @@
 //! Asks programs to bind ranges, and takes in what they have bound.
 
+use hither_ids::Pid;
 use std::ops::Range;
 
 use hither_core::{Block, Object};
@@ -22,7 +23,7 @@ impl PlacementController {
     /// A program has bound a range, or could not.
     pub(super) fn bound(
         &mut self,
-        (pid, start, length): (u32, u64, u64),
+        (pid, start, length): (Pid, u64, u64),
         nodes: u64,
         error: u32,
         site: bool,
@@ -87,7 +88,7 @@ impl PlacementController {
 
     /// The program has placed a range itself: the regions that overlap it are left alone from now
     /// on.
-    fn leave_alone(&mut self, pid: u32, (start, end): (u64, u64), out: &mut Vec<Decision>) {
+    fn leave_alone(&mut self, pid: Pid, (start, end): (u64, u64), out: &mut Vec<Decision>) {
         for object in self.regions.overlapping(pid, (start, end)) {
             let Some(region) = self.tracked[object.index()].as_mut() else {
                 continue;

@@ -2,6 +2,7 @@
 
 use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
+use hither_ids::{Pid, Tid};
 
 use super::super::event::{Decision, Note, Order, Settled};
 use super::page_runs::{PageRun, PageRuns};
@@ -13,7 +14,7 @@ impl PlacementController {
     pub(super) fn fault(
         &mut self,
         now_ns: u64,
-        (pid, tid): (u32, u32),
+        (pid, tid): (Pid, Tid),
         cpu: u32,
         address: u64,
         out: &mut Vec<Decision>,
@@ -32,7 +33,7 @@ impl PlacementController {
         region.faults += 1;
         self.summary.faults += 1;
         let node = self.host.node_of_cpu(cpu);
-        let thread = Thread(tid);
+        let thread = Thread(tid.0);
         self.host.place(PageTouch {
             block,
             object,
@@ -131,14 +132,14 @@ impl PlacementController {
 
     /// A program has allocated more memory, so that more of it may be far. Asks again about the
     /// pages of far regions that the policy kept near, until the first page that it still keeps.
-    pub(super) fn reconsider(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    pub(super) fn reconsider(&mut self, pid: Pid, out: &mut Vec<Decision>) {
         let range = (pid, Object(0))..=(pid, Object(u32::MAX));
         let limited: Vec<Object> = self
             .limited
             .range(range)
             .map(|&(_, object)| object)
             .collect();
-        let thread = Thread(pid);
+        let thread = Thread(pid.0);
         for object in limited {
             let region = self.tracked[object.index()].as_mut();
             let region = region.expect("it leaves the list with its last page");

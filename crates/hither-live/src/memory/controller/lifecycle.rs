@@ -2,7 +2,7 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::{Decision, Note};
@@ -17,7 +17,7 @@ impl PlacementController {
     pub(super) fn region(
         &mut self,
         now_ns: u64,
-        (pid, tid): (u32, u32),
+        (pid, tid): (Pid, Tid),
         (start, length): (u64, u64),
         signature: u64,
         cpu: u32,
@@ -57,7 +57,7 @@ impl PlacementController {
         }
         if has_tier {
             self.summary.known += 1;
-            let thread = Thread(pid);
+            let thread = Thread(pid.0);
             self.tier_decided(now_ns, object, self.host.node_of_cpu(cpu), thread, out);
         } else if needs_faults {
             self.recording.undecided(now_ns);
@@ -72,7 +72,7 @@ impl PlacementController {
     pub(super) fn track(
         &mut self,
         now_ns: u64,
-        pid: u32,
+        pid: Pid,
         range: (u64, u64),
         signature: u64,
         kind: Option<MemoryKind>,
@@ -118,7 +118,7 @@ impl PlacementController {
     }
 
     /// The policy's number of a process.
-    fn process(&mut self, pid: u32) -> Process {
+    fn process(&mut self, pid: Pid) -> Process {
         let next = Process((self.processes.len() + self.unused_processes.len()) as u32);
         let unused = &mut self.unused_processes;
         let fresh = || unused.pop().unwrap_or(next);
@@ -162,7 +162,7 @@ impl PlacementController {
     pub(super) fn unarmed(
         &mut self,
         now_ns: u64,
-        pid: u32,
+        pid: Pid,
         (start, pages): (u64, u32),
         for_good: bool,
         out: &mut Vec<Decision>,
@@ -186,7 +186,7 @@ impl PlacementController {
     pub(super) fn region_ended(
         &mut self,
         now_ns: u64,
-        pid: u32,
+        pid: Pid,
         (start, length): (u64, u64),
         out: &mut Vec<Decision>,
     ) {
@@ -197,7 +197,7 @@ impl PlacementController {
     }
 
     /// A process has ended, or runs another program: all that it had is gone.
-    pub(super) fn process_ended(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    pub(super) fn process_ended(&mut self, pid: Pid, out: &mut Vec<Decision>) {
         let cuts = self.regions.cut_all(pid);
         self.cut(&cuts, out);
         if let Some(process) = self.processes.remove(&pid) {
@@ -256,7 +256,7 @@ impl PlacementController {
 
     /// The region of an address, and the index of its page there. Most addresses are in the region
     /// of the one before.
-    pub(super) fn find(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
+    pub(super) fn find(&mut self, pid: Pid, address: u64) -> Option<(Object, u32)> {
         let last = self.found.and_then(|object| {
             let region = self.tracked[object.index()].as_ref()?;
             let index = region.index_of(address, self.page_bytes)?;

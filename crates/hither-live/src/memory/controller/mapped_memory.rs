@@ -6,6 +6,7 @@
 
 use super::super::event::{Decision, MappedRange};
 use super::placement_controller::PlacementController;
+use hither_ids::Pid;
 
 /// A smaller mapping is not worth its registration with the kernel: small pieces of static data, of
 /// which each library has some.
@@ -20,7 +21,7 @@ impl PlacementController {
     pub(super) fn mapped(
         &mut self,
         now_ns: u64,
-        pid: u32,
+        pid: Pid,
         own: bool,
         ranges: &[MappedRange],
         out: &mut Vec<Decision>,
@@ -57,7 +58,7 @@ impl PlacementController {
     fn end_unmapped(
         &mut self,
         now_ns: u64,
-        pid: u32,
+        pid: Pid,
         ranges: &[MappedRange],
         out: &mut Vec<Decision>,
     ) {

@@ -1,5 +1,6 @@
 //! Moves of what an earlier run has shown, and the outcomes of all moves.
 
+use hither_ids::Pid;
 use std::ops::Range;
 
 use hither_core::Object;
@@ -54,7 +55,7 @@ impl PlacementController {
     /// The last of a program's far pages have left a near node. While they filled it, pages of near
     /// regions may have found no room there: those of regions that an earlier run has shown come
     /// back, once: to look for their pages costs time.
-    fn bring_back(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    fn bring_back(&mut self, pid: Pid, out: &mut Vec<Decision>) {
         let near = |region: &&mut TrackedRegion| {
             region.pid == pid
                 && region.known

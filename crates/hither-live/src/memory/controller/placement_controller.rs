@@ -1,6 +1,7 @@
 //! The controller's state, and how it takes an input in. What it does about each kind of input is
 //! in the files beside this one.
 
+use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::placement::{PlacementHost, SavedPlacement, SiteTier};
@@ -35,19 +36,19 @@ pub(crate) struct PlacementController {
     /// By object.
     pub(super) tracked: Vec<Option<TrackedRegion>>,
     pub(super) unused: Vec<Object>,
-    pub(super) processes: FxHashMap<u32, Process>,
+    pub(super) processes: FxHashMap<Pid, Process>,
     /// Numbers of processes that have ended.
     pub(super) unused_processes: Vec<Process>,
     /// What processes have placed themselves, by process.
-    pub(super) own_ranges: BTreeMap<u32, Vec<(u64, u64)>>,
+    pub(super) own_ranges: BTreeMap<Pid, Vec<(u64, u64)>>,
     pub(super) sites: AllocationSites,
     pub(super) recording: FaultRecording,
     /// Far regions of which the policy keeps a part near, by process.
-    pub(super) limited: BTreeSet<(u32, Object)>,
+    pub(super) limited: BTreeSet<(Pid, Object)>,
     /// Moves so far, to number the next one.
     pub(super) job_count: u64,
     /// The process of each move under way that makes room on a near node, by job.
-    pub(super) making_room: BTreeMap<u64, u32>,
+    pub(super) making_room: BTreeMap<u64, Pid>,
     pub(super) saved_placements: SavedPlacements,
     /// `None` where the policy does not decide by access counts.
     pub(super) migration: Option<Migration>,
@@ -236,7 +237,7 @@ impl PlacementController {
     }
 
     /// The page at an address, if it is armed, so that a fault there is a sample.
-    pub(crate) fn armed_page(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
+    pub(crate) fn armed_page(&mut self, pid: Pid, address: u64) -> Option<(Object, u32)> {
         let found = self.find(pid, address);
         let migration = self.migration.as_ref();
         found.filter(|&(object, page)| {

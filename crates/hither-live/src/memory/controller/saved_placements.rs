@@ -6,6 +6,7 @@
 //! from run to run, so that two threads may be swapped. The regions are then placed wrongly, and
 //! counted and moved like any other.
 
+use hither_ids::{Pid, Tid};
 use std::collections::BTreeMap;
 
 use hither_core::Object;
@@ -32,9 +33,9 @@ type SavedKey = (u64, u32, u32);
 pub(super) struct SavedPlacements {
     known: BTreeMap<SavedKey, SavedPlacement>,
     /// By process, the numbers of threads that allocated regions, in the order in which they did.
-    threads: FxHashMap<u32, FxHashMap<u32, u32>>,
+    threads: FxHashMap<Pid, FxHashMap<Tid, u32>>,
     /// How many regions were allocated, by process, thread and site.
-    counts: BTreeMap<(u32, u32, u64), u32>,
+    counts: BTreeMap<(Pid, u32, u64), u32>,
 }
 
 impl SavedPlacements {
@@ -51,7 +52,7 @@ impl SavedPlacements {
 
     /// A thread allocates a region: returns the thread's number, and how many regions it had
     /// allocated at the site before.
-    pub(super) fn key(&mut self, pid: u32, tid: u32, signature: u64) -> (u32, u32) {
+    pub(super) fn key(&mut self, pid: Pid, tid: Tid, signature: u64) -> (u32, u32) {
         let threads = self.threads.entry(pid).or_default();
         let next = threads.len() as u32;
         let thread = *threads.entry(tid).or_insert(next);
@@ -61,10 +62,10 @@ impl SavedPlacements {
     }
 
     /// A process has ended: its number may be used again.
-    pub(super) fn ended(&mut self, pid: u32) {
+    pub(super) fn ended(&mut self, pid: Pid) {
         self.threads.remove(&pid);
         let of = self.counts.range((pid, 0, 0)..=(pid, u32::MAX, u64::MAX));
-        let of: Vec<(u32, u32, u64)> = of.map(|(&key, _)| key).collect();
+        let of: Vec<(Pid, u32, u64)> = of.map(|(&key, _)| key).collect();
         for key in of {
             self.counts.remove(&key);
         }
@@ -168,10 +169,13 @@ mod tests {
     #[test]
     fn regions_are_known_by_thread_and_order() {
         let mut placements = SavedPlacements::default();
-        let mut key = |tid, signature| placements.key(9, tid, signature);
-        assert_eq!([key(9, 1), key(9, 1), key(9, 2)], [(0, 0), (0, 1), (0, 0)]);
-        assert_eq!([key(12, 1), key(9, 1)], [(1, 0), (0, 2)]);
-        placements.ended(9);
-        assert_eq!(placements.key(9, 12, 1), (0, 0));
+        let mut key = |tid, signature| placements.key(Pid(9), tid, signature);
+        assert_eq!(
+            [key(Tid(9), 1), key(Tid(9), 1), key(Tid(9), 2)],
+            [(0, 0), (0, 1), (0, 0)]
+        );
+        assert_eq!([key(Tid(12), 1), key(Tid(9), 1)], [(1, 0), (0, 2)]);
+        placements.ended(Pid(9));
+        assert_eq!(placements.key(Pid(9), Tid(12), 1), (0, 0));
     }
 }

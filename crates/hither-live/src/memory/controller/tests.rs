@@ -3,7 +3,7 @@
 
 use hither_core::Node;
 use hither_core::placement::{RegionTier, SiteTier};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, Note, Order, TimedInput};
@@ -87,8 +87,8 @@ impl World {
     /// CPU 0 allocates a region that starts at page `start` of the address space.
     fn region(&mut self, pid: u32, start: u64, pages: u64, signature: u64) {
         self.input(Input::Region {
-            pid,
-            tid: pid,
+            pid: Pid(pid),
+            tid: Tid(pid),
             start: start * PAGE,
             length: pages * PAGE,
             signature,
@@ -98,7 +98,7 @@ impl World {
 
     fn ends(&mut self, pid: u32, start: u64, pages: u64) {
         self.input(Input::RegionEnd {
-            pid,
+            pid: Pid(pid),
             start: start * PAGE,
             length: pages * PAGE,
         });
@@ -107,8 +107,8 @@ impl World {
     fn touches(&mut self, pid: u32, cpu: u32, pages: impl IntoIterator<Item = u64>) {
         for page in pages {
             self.input(Input::Fault {
-                pid,
-                tid: pid,
+                pid: Pid(pid),
+                tid: Tid(pid),
                 cpu,
                 address: page * PAGE + 8,
             });
@@ -117,7 +117,7 @@ impl World {
 
     fn bound(&mut self, pid: u32, start: u64, pages: u64, nodes: u64, error: i32, site: bool) {
         self.input(Input::Bound {
-            pid,
+            pid: Pid(pid),
             start: start * PAGE,
             length: pages * PAGE,
             nodes,

@@ -1,5 +1,6 @@
 //! A region of a program's memory, as the controller tracks it.
 
+use hither_ids::Pid;
 use std::ops::Range;
 
 use hither_core::placement::{PageTouch, RegionTier};
@@ -13,7 +14,7 @@ use super::page_runs::PageRun;
 /// What is known of a region.
 #[derive(Debug)]
 pub(super) struct TrackedRegion {
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) process: Process,
     pub(super) start: u64,
     pub(super) pages: u32,

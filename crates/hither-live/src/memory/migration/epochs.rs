@@ -2,6 +2,7 @@
 
 use hither_core::placement::{Epoch, EpochKind, PageTouch};
 use hither_core::{Block, Thread};
+use hither_ids::{Pid, Tid};
 use hither_session::record::ConstructKind;
 
 use super::super::config::SampleSource;
@@ -26,7 +27,7 @@ impl Migration {
     pub(crate) fn construct(
         &mut self,
         now_ns: u64,
-        (pid, tid): (u32, u32),
+        (pid, tid): (Pid, Tid),
         cpu: u32,
         construct: Option<(ConstructKind, u64, u16)>,
         out: &mut Vec<Decision>,
@@ -76,14 +77,14 @@ impl Migration {
             let due_ns = program.ask_due_ns();
             due_ns.is_some_and(|due_ns| due_ns <= now_ns) && !program.iterates(now_ns)
         });
-        let due: Vec<u32> = due.map(|(&pid, _)| pid).collect();
+        let due: Vec<Pid> = due.map(|(&pid, _)| pid).collect();
         for pid in due {
             self.ask_policy_if_due(now_ns, pid, Ended::Period, out);
         }
     }
 
     /// Looks at a program's samples if it is time.
-    fn ask_policy_if_due(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+    fn ask_policy_if_due(&mut self, now_ns: u64, pid: Pid, ended: Ended, out: &mut Vec<Decision>) {
         let due_ns = self.programs.get(&pid).and_then(Program::ask_due_ns);
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) && self.pending.is_none() {
             self.ask_policy(now_ns, pid, ended, out);
@@ -91,7 +92,7 @@ impl Migration {
     }
 
     /// Asks the policy about the ranges of a program that have new samples.
-    fn ask_policy(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+    fn ask_policy(&mut self, now_ns: u64, pid: Pid, ended: Ended, out: &mut Vec<Decision>) {
         let Some(program) = self.programs.get_mut(&pid) else {
             return;
         };
@@ -123,7 +124,7 @@ impl Migration {
                             object,
                             index: cell,
                             process: region.process,
-                            thread: Thread(pid),
+                            thread: Thread(pid.0),
                             node,
                         });
                     }
@@ -158,7 +159,7 @@ impl Migration {
     }
 
     /// Asks the policy, by the counts that are in the table.
-    fn end_epoch(&mut self, pid: u32, kind: EpochKind) {
+    fn end_epoch(&mut self, pid: Pid, kind: EpochKind) {
         let Some(program) = self.programs.get_mut(&pid) else {
             return;
         };

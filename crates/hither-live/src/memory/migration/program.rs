@@ -1,6 +1,7 @@
 //! A program whose memory is moved to its users: its threads, its iterations, and when its samples
 //! are looked at.
 
+use hither_ids::Tid;
 use std::collections::BTreeMap;
 
 use hither_core::placement::{EpochKind, ThreadMigration};
@@ -42,7 +43,7 @@ const FRUITLESS_BATCHES_MAX: u32 = 7;
 pub(super) struct Program {
     pub(super) process: Process,
     /// The thread whose constructs are the program's.
-    master: Option<u32>,
+    master: Option<Tid>,
     /// When that thread last met one.
     construct_ns: u64,
     iterations: Iterations,
@@ -50,7 +51,7 @@ pub(super) struct Program {
     /// When its first iteration ended.
     iterating_ns: u64,
     /// Threads by the kernel's numbers.
-    threads: BTreeMap<u32, ProgramThread>,
+    threads: BTreeMap<Tid, ProgramThread>,
     /// Threads of the last team, as far as that is known.
     pub(super) team: usize,
     /// Samples since the last look.
@@ -103,7 +104,7 @@ impl Program {
 
     /// Takes in a sample of a thread on a node. Returns whether so many threads have moved that
     /// older samples say nothing.
-    pub(super) fn sampled(&mut self, tid: u32, node: Node, weight: f32) -> bool {
+    pub(super) fn sampled(&mut self, tid: Tid, node: Node, weight: f32) -> bool {
         let scattered = self.runs_on(tid, node);
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.sampled = true;
@@ -113,7 +114,7 @@ impl Program {
     }
 
     /// A thread runs on a node. Returns whether half of the threads have moved by now.
-    pub(super) fn runs_on(&mut self, tid: u32, node: Node) -> bool {
+    pub(super) fn runs_on(&mut self, tid: Tid, node: Node) -> bool {
         let thread = self.threads.entry(tid).or_insert(ProgramThread {
             node,
             reported: node,
@@ -139,7 +140,7 @@ impl Program {
     pub(super) fn construct(
         &mut self,
         now_ns: u64,
-        tid: u32,
+        tid: Tid,
         (kind, signature, threads): (ConstructKind, u64, u16),
     ) -> Option<EpochKind> {
         if *self.master.get_or_insert(tid) != tid {
@@ -208,8 +209,8 @@ impl Program {
         let process = self.process;
         let moved = self.threads.iter_mut();
         let moved = moved.filter(|(_, thread)| thread.node != thread.reported);
-        let migration = |(&tid, thread): (&u32, &mut ProgramThread)| ThreadMigration {
-            thread: Thread(tid),
+        let migration = |(&tid, thread): (&Tid, &mut ProgramThread)| ThreadMigration {
+            thread: Thread(tid.0),
             process,
             from: std::mem::replace(&mut thread.reported, thread.node),
             to: thread.node,
@@ -237,12 +238,12 @@ mod tests {
     fn half_of_the_threads_moved() {
         let mut program = Program::new(Process(0), 0);
         for tid in 0..4 {
-            assert!(!program.sampled(tid, Node(0), 1.0));
+            assert!(!program.sampled(Tid(tid), Node(0), 1.0));
         }
         // A thread without samples may have been on its way.
-        assert!(!program.runs_on(9, Node(0)) && !program.runs_on(9, Node(1)));
-        assert!(!program.runs_on(0, Node(1)) && !program.runs_on(0, Node(1)));
-        assert!(program.sampled(1, Node(1), 1.0));
+        assert!(!program.runs_on(Tid(9), Node(0)) && !program.runs_on(Tid(9), Node(1)));
+        assert!(!program.runs_on(Tid(0), Node(1)) && !program.runs_on(Tid(0), Node(1)));
+        assert!(program.sampled(Tid(1), Node(1), 1.0));
         let told = program.thread_migrations();
         assert_eq!(
             told.iter().map(|of| of.thread.0).collect::<Vec<_>>(),
@@ -254,13 +255,13 @@ mod tests {
     #[test]
     fn the_policy_is_asked_rarely_and_about_samples() {
         let mut program = Program::new(Process(0), 0);
-        (0..7).for_each(|_| _ = program.sampled(1, Node(0), 1.0));
+        (0..7).for_each(|_| _ = program.sampled(Tid(1), Node(0), 1.0));
         assert_eq!(program.ask_due_ns(), None);
-        program.sampled(1, Node(0), 1.0);
+        program.sampled(Tid(1), Node(0), 1.0);
         assert_eq!(program.ask_due_ns(), Some(LOOK_INTERVAL_NS));
         program.policy_asked(LOOK_INTERVAL_NS, 50_000, true);
         assert_eq!(program.ask_due_ns(), None);
-        (0..8).for_each(|_| _ = program.sampled(1, Node(0), 1.0));
+        (0..8).for_each(|_| _ = program.sampled(Tid(1), Node(0), 1.0));
         assert_eq!(program.ask_due_ns(), Some(LOOK_INTERVAL_NS + 500_000_000));
         // A batch of which nothing moved, and another one.
         program.batch_ended(1_000_000_000, false);
@@ -274,12 +275,12 @@ mod tests {
         let mut tids = 100..;
         for period in 1..=8 {
             tids.by_ref().take(THREADS_MAX).for_each(|tid| {
-                program.sampled(tid, Node(0), 1.0);
+                program.sampled(Tid(tid), Node(0), 1.0);
             });
-            program.sampled(7, Node(0), 1.0);
+            program.sampled(Tid(7), Node(0), 1.0);
             assert!(program.ages(period * HALF_LIFE_NS));
             assert!(program.threads.len() <= 2 * THREADS_MAX + 1);
-            assert!(program.threads.contains_key(&7), "in period {period}");
+            assert!(program.threads.contains_key(&Tid(7)), "in period {period}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A region whose users are counted.
 
+use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use crate::numa::ranges::PageRange;
 /// A region whose users are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionStart {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     pub(crate) process: Process,
     pub(crate) start: u64,
     pub(crate) pages: u32,
@@ -26,7 +27,7 @@ pub(crate) struct RegionStart {
 /// What is known of a region.
 #[derive(Debug)]
 pub(super) struct CountedRegion {
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) process: Process,
     pub(super) start: u64,
     pub(super) pages: u32,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::{Block, Object};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 
 use super::super::config::SampleSource;
 use super::super::event::{Decision, Order};
@@ -40,7 +40,7 @@ impl Migration {
     pub(crate) fn sample(
         &mut self,
         (object, page): (Object, u32),
-        (pid, tid): (u32, u32),
+        (pid, tid): (Pid, Tid),
         cpu: u32,
         home: Option<KernelNode>,
         armed: u16,
@@ -97,7 +97,7 @@ impl Migration {
     }
 
     /// Half of a program's threads run elsewhere now: older samples say nothing.
-    pub(super) fn forget_samples(&mut self, pid: u32) {
+    pub(super) fn forget_samples(&mut self, pid: Pid) {
         let regions = self.regions.values_mut();
         for region in regions.filter(|region| region.pid == pid) {
             region.counts.clear();
@@ -114,7 +114,7 @@ impl Migration {
         let is_armed =
             |pick: &Pick| armed.contains_all(Object(pick.key), pick.first..pick.first + pick.pages);
         self.arming.due(now_ns, is_armed, &mut picks);
-        let mut arm: BTreeMap<u32, Vec<PageRange>> = BTreeMap::new();
+        let mut arm: BTreeMap<Pid, Vec<PageRange>> = BTreeMap::new();
         for Pick { key, first, pages } in picks.drain(..) {
             let object = Object(key);
             let region = self.regions.get(&object);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Block, Object};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::budget::share;
@@ -42,7 +42,7 @@ pub(crate) struct Migration {
     pub(super) bases: BTreeMap<u32, Object>,
     pub(super) numbers: PageNumbers,
     pub(super) generations: u64,
-    pub(super) programs: BTreeMap<u32, Program>,
+    pub(super) programs: BTreeMap<Pid, Program>,
     pub(super) counters: Counters,
     pub(super) actions: Vec<Action>,
     pub(super) pending: Option<PendingMoves>,
@@ -168,7 +168,7 @@ impl Migration {
     }
 
     /// A process is gone, and its regions before it.
-    pub(crate) fn process_ended(&mut self, pid: u32) {
+    pub(crate) fn process_ended(&mut self, pid: Pid) {
         if let Some(program) = self.programs.remove(&pid) {
             self.ended_iterations = more(self.ended_iterations, program.found);
             self.host.process_exited(program.process);
@@ -189,7 +189,7 @@ impl Migration {
     }
 
     /// Stops sampling and moving pages of a process.
-    pub(crate) fn stop(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    pub(crate) fn stop(&mut self, pid: Pid, out: &mut Vec<Decision>) {
         let Some(program) = self.programs.get_mut(&pid).filter(|of| !of.stopped) else {
             return;
         };

@@ -2,7 +2,7 @@
 //! left alone. There are four nodes, each with the CPU of its own number.
 
 use hither_core::Random;
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::{ConstructKind, OWN_POLICY};
 
@@ -89,8 +89,8 @@ impl World {
 
     fn region(&mut self, start: u64, pages: u64, signature: u64) {
         self.input(Input::Region {
-            pid: PID,
-            tid: PID,
+            pid: Pid(PID),
+            tid: Tid(PID),
             start: start * PAGE,
             length: pages * PAGE,
             signature,
@@ -113,8 +113,8 @@ impl World {
     fn used(&mut self, tid: u32, cpu: u32, page: u64) {
         let home = self.homes[page as usize];
         self.input(Input::Sample {
-            pid: PID,
-            tid,
+            pid: Pid(PID),
+            tid: Tid(tid),
             cpu,
             address: page * PAGE + 8,
             home: Some(home),
@@ -288,7 +288,7 @@ fn pages_are_armed() {
     world.region(100, 256, 5);
     let sample = |on| {
         Decision::Order(Order::Sample {
-            pid: PID,
+            pid: Pid(PID),
             start: 100 * PAGE,
             length: 256 * PAGE,
             on,
@@ -297,19 +297,29 @@ fn pages_are_armed() {
     assert_eq!(world.decisions, [sample(true)]);
     world.decisions.clear();
     world.after(100 * MS);
-    let [Decision::Order(Order::Arm { pid: PID, ranges })] = &world.decisions[..] else {
+    let [
+        Decision::Order(Order::Arm {
+            pid: Pid(PID),
+            ranges,
+        }),
+    ] = &world.decisions[..]
+    else {
         panic!("{:?}", world.decisions);
     };
     let page = ranges[0].start / PAGE;
-    let is_armed =
-        |world: &mut World, page| world.controller.armed_page(PID, page * PAGE + 5).is_some();
+    let is_armed = |world: &mut World, page| {
+        world
+            .controller
+            .armed_page(Pid(PID), page * PAGE + 5)
+            .is_some()
+    };
     assert!(is_armed(&mut world, page));
     world.used(100, 1, page);
     assert!(!is_armed(&mut world, page));
     world.decisions.clear();
     // Pages on huge pages, which are not split: tried again later.
     world.input(Input::Unarmed {
-        pid: PID,
+        pid: Pid(PID),
         start: 100 * PAGE,
         pages: 256,
         why: "huge pages".to_owned(),
@@ -332,7 +342,7 @@ fn pages_are_armed() {
     );
     world.decisions.clear();
     world.input(Input::RegionEnd {
-        pid: PID,
+        pid: Pid(PID),
         start: 100 * PAGE,
         length: 256 * PAGE,
     });
@@ -346,8 +356,8 @@ fn iterations_are_waited_for() {
     world.region(0, 4096, 5);
     let construct = |world: &mut World, signature| {
         world.input(Input::Construct {
-            pid: PID,
-            tid: 100,
+            pid: Pid(PID),
+            tid: Tid(100),
             cpu: 0,
             kind: ConstructKind::Barrier,
             signature,
@@ -379,7 +389,7 @@ fn all_memory_is_covered() {
     world.region(2000, 100, 5);
     let memory = |world: &mut World, ranges: &[MappedRange]| {
         world.input(Input::Memory {
-            pid: PID,
+            pid: Pid(PID),
             own: false,
             ranges: ranges.to_vec(),
         });
@@ -425,7 +435,7 @@ fn all_memory_is_covered() {
 fn what_a_program_has_placed_itself_is_left_alone() {
     let mut world = World::majority();
     world.input(Input::Bound {
-        pid: PID,
+        pid: Pid(PID),
         start: 700 * PAGE,
         length: 100 * PAGE,
         nodes: 0,
@@ -434,7 +444,7 @@ fn what_a_program_has_placed_itself_is_left_alone() {
     });
     let memory = |world: &mut World, own| {
         world.input(Input::Memory {
-            pid: PID,
+            pid: Pid(PID),
             own,
             ranges: vec![
                 mapped(600, 64, MemoryKind::Heap),

@@ -1,5 +1,6 @@
 //! The actuator: reports what programs do to the controller, and carries its orders out.
 
+use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -61,15 +62,15 @@ pub(crate) struct PlacementActuator {
     /// Arms pages, if the agent is to do so.
     pub(super) arm: Option<Box<dyn PageSampler>>,
     /// When the offer of a process was taken.
-    offered: BTreeMap<u32, u64>,
+    offered: BTreeMap<Pid, u64>,
     /// Start and length of regions that begin or end within a page, by process and first whole
     /// page.
-    pub(super) uneven: BTreeMap<(u32, u64), (u64, u64)>,
+    pub(super) uneven: BTreeMap<(Pid, u64), (u64, u64)>,
     /// Inputs for the next step, which orders led to.
     pub(super) later: Vec<TimedInput>,
     usage: Usage,
     /// Processes that have started and not ended.
-    alive: BTreeSet<u32>,
+    alive: BTreeSet<Pid>,
     polls: Polls,
     /// Pages that had been moved on this machine when the run began.
     moved_before: Option<PageMoves>,
@@ -357,7 +358,7 @@ impl PlacementActuator {
 
     /// A process has ended, or runs another program: what it offered before that time is void. The
     /// record of a program's start comes before its offer, but may be read after it.
-    fn end_offer(&mut self, pid: u32, time_ns: u64) {
+    fn end_offer(&mut self, pid: Pid, time_ns: u64) {
         let Some(arm) = &mut self.arm else {
             return;
         };

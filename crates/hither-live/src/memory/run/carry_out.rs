@@ -1,5 +1,6 @@
 //! Carries the orders of the controller out.
 
+use hither_ids::Pid;
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::page_sampling::SamplingError;
 
@@ -73,7 +74,7 @@ impl PlacementActuator {
     }
 
     /// Notes a region if it begins or ends within a page; forgets one that ends.
-    pub(super) fn note_uneven(&mut self, pid: u32, start: u64, length: Option<u64>) {
+    pub(super) fn note_uneven(&mut self, pid: Pid, start: u64, length: Option<u64>) {
         let page_bytes = self.machine.page_bytes();
         let Some(first) = start.checked_next_multiple_of(page_bytes) else {
             return;
@@ -91,7 +92,7 @@ impl PlacementActuator {
     fn sample(
         &mut self,
         context: &Context<'_, PlacementController>,
-        pid: u32,
+        pid: Pid,
         (start, length): (u64, u64),
         on: bool,
     ) {
@@ -120,7 +121,7 @@ impl PlacementActuator {
     fn arm_pages(
         &mut self,
         context: &Context<'_, PlacementController>,
-        pid: u32,
+        pid: Pid,
         ranges: &[PageRange],
     ) {
         let page_bytes = self.machine.page_bytes();
@@ -151,7 +152,7 @@ impl PlacementActuator {
     fn request_bind(
         &mut self,
         context: &mut Context<'_, PlacementController>,
-        pid: u32,
+        pid: Pid,
         (start, length): (u64, u64),
         bind: Bind,
     ) {
@@ -161,7 +162,7 @@ impl PlacementActuator {
         self.report.bind_requests_refused += u64::from(!posted);
     }
 
-    fn send(&self, job: u64, pid: u32, pages: Vec<PageRange>, task: Task) {
+    fn send(&self, job: u64, pid: Pid, pages: Vec<PageRange>, task: Task) {
         if let Some(mover) = &self.mover {
             mover.send(PageJob {
                 job,
@@ -176,7 +177,7 @@ impl PlacementActuator {
     fn unarmed(
         &mut self,
         context: &Context<'_, PlacementController>,
-        pid: u32,
+        pid: Pid,
         (start, length): (u64, u64),
         reason: SamplingError,
     ) {

@@ -1,5 +1,6 @@
 //! Page faults as inputs: those of the run's programs one by one, those of others as a number.
 
+use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -64,7 +65,7 @@ impl Faults {
     pub(super) fn set_others_apart(
         &self,
         now_ns: u64,
-        alive: &BTreeSet<u32>,
+        alive: &BTreeSet<Pid>,
         inputs: &mut Vec<TimedInput>,
     ) {
         if !self.source().is_some_and(PageFaults::is_of_all_programs) {
@@ -74,7 +75,7 @@ impl Faults {
             Input::Started { pid } => Some(pid),
             _ => None,
         });
-        let started: BTreeSet<u32> = started.collect();
+        let started: BTreeSet<Pid> = started.collect();
         let before = inputs.len();
         inputs.retain(|at| match at.input {
             Input::Fault { pid, .. } => alive.contains(&pid) || started.contains(&pid),
@@ -128,15 +129,21 @@ mod tests {
         let fault = |pid| {
             at(Input::Fault {
                 pid,
-                tid: pid,
+                tid: pid.first_thread(),
                 cpu: 0,
                 address: 4096,
             })
         };
-        let started = at(Input::Started { pid: 8 });
-        let mut inputs = vec![fault(7), fault(8), fault(9), started.clone(), fault(0)];
-        faults.set_others_apart(5, &BTreeSet::from([7]), &mut inputs);
+        let started = at(Input::Started { pid: Pid(8) });
+        let mut inputs = vec![
+            fault(Pid(7)),
+            fault(Pid(8)),
+            fault(Pid(9)),
+            started.clone(),
+            fault(Pid(0)),
+        ];
+        faults.set_others_apart(5, &BTreeSet::from([Pid(7)]), &mut inputs);
         let number = at(Input::OthersFaults { count: 2 });
-        assert_eq!(inputs, [fault(7), fault(8), started, number]);
+        assert_eq!(inputs, [fault(Pid(7)), fault(Pid(8)), started, number]);
     }
 }

@@ -3,6 +3,7 @@
 //! of them (`move_pages(2)`, EACCES), and while it is sampled, each of them faults on each page of
 //! it, in place of sixteen at once.
 
+use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +27,7 @@ const INTERVAL_PER_READ: u64 = 1_000;
 /// The mappings of all processes of the program.
 pub(super) struct Mappings {
     machine: Arc<dyn Machine>,
-    processes: BTreeMap<u32, MappedProcess>,
+    processes: BTreeMap<Pid, MappedProcess>,
     shared: SharedMemory,
 }
 
@@ -39,7 +40,7 @@ struct MappedProcess {
 /// Who maps which shared memory, by device and inode.
 #[derive(Default)]
 struct SharedMemory {
-    users: BTreeMap<Inode, BTreeSet<u32>>,
+    users: BTreeMap<Inode, BTreeSet<Pid>>,
     /// What several processes were found to map.
     left_out: BTreeSet<Inode>,
 }
@@ -47,7 +48,7 @@ struct SharedMemory {
 impl SharedMemory {
     /// Takes what several processes map out of the memory of one. Returns the others that map what
     /// is left out from now on.
-    fn leave_out(&mut self, pid: u32, ranges: &mut Vec<WritableRange>) -> BTreeSet<u32> {
+    fn leave_out(&mut self, pid: Pid, ranges: &mut Vec<WritableRange>) -> BTreeSet<Pid> {
         let mut others = BTreeSet::new();
         for file in ranges.iter().filter_map(|range| range.file) {
             let users = self.users.entry(file).or_default();
@@ -61,7 +62,7 @@ impl SharedMemory {
     }
 
     /// A process has ended, or runs another program.
-    fn ended(&mut self, pid: u32) {
+    fn ended(&mut self, pid: Pid) {
         self.users.retain(|_, users| {
             users.remove(&pid);
             !users.is_empty()
@@ -84,7 +85,7 @@ impl Mappings {
     }
 
     /// A process begins to run a program.
-    pub(super) fn started(&mut self, pid: u32, now_ns: u64) {
+    pub(super) fn started(&mut self, pid: Pid, now_ns: u64) {
         let process = MappedProcess {
             due_ns: now_ns + FIRST_NS,
             interval_ns: FIRST_NS,
@@ -95,7 +96,7 @@ impl Mappings {
     }
 
     /// A process has ended.
-    pub(super) fn ended(&mut self, pid: u32) {
+    pub(super) fn ended(&mut self, pid: Pid) {
         self.processes.remove(&pid);
         self.shared.ended(pid);
     }
@@ -104,12 +105,12 @@ impl Mappings {
     pub(super) fn read(
         &mut self,
         now_ns: u64,
-        sampled: impl Fn(u32) -> bool,
+        sampled: impl Fn(Pid) -> bool,
         inputs: &mut Vec<TimedInput>,
     ) {
         let due = self.processes.iter();
         let due = due.filter(|&(&pid, process)| process.due_ns <= now_ns && sampled(pid));
-        let due: Vec<u32> = due.map(|(&pid, _)| pid).collect();
+        let due: Vec<Pid> = due.map(|(&pid, _)| pid).collect();
         for pid in due {
             let began = Instant::now();
             let Some(process) = self.processes.get_mut(&pid) else {
@@ -179,7 +180,7 @@ mod tests {
         };
         let mut left = |pid, files: &[Option<u64>]| {
             let mut ranges: Vec<WritableRange> = files.iter().copied().map(range).collect();
-            let others: Vec<u32> = shared.leave_out(pid, &mut ranges).into_iter().collect();
+            let others: Vec<Pid> = shared.leave_out(pid, &mut ranges).into_iter().collect();
             let files: Vec<_> = ranges
                 .iter()
                 .map(|of| of.file.map(|file| file.number))
@@ -187,15 +188,18 @@ mod tests {
             (files, others)
         };
         // Mapped twice by one process.
-        assert_eq!(left(7, &[Some(1), Some(1)]), (vec![Some(1); 2], vec![]));
         assert_eq!(
-            left(8, &[None, Some(1), Some(2)]),
-            (vec![None, Some(2)], vec![7])
+            left(Pid(7), &[Some(1), Some(1)]),
+            (vec![Some(1); 2], vec![])
         );
-        assert_eq!(left(7, &[Some(1)]), (vec![], vec![]));
-        assert_eq!(left(9, &[Some(1), Some(2)]), (vec![], vec![8]));
-        shared.ended(8);
-        assert_eq!(shared.users[&Inode::on(0, 5, 2)], BTreeSet::from([9]));
+        assert_eq!(
+            left(Pid(8), &[None, Some(1), Some(2)]),
+            (vec![None, Some(2)], vec![Pid(7)])
+        );
+        assert_eq!(left(Pid(7), &[Some(1)]), (vec![], vec![]));
+        assert_eq!(left(Pid(9), &[Some(1), Some(2)]), (vec![], vec![Pid(8)]));
+        shared.ended(Pid(8));
+        assert_eq!(shared.users[&Inode::on(0, 5, 2)], BTreeSet::from([Pid(9)]));
         assert_eq!(shared.left_out.len(), 2);
     }
 }

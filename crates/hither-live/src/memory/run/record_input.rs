@@ -5,7 +5,7 @@ use hither_session::session::RingInfo;
 
 use super::super::event::Input;
 use crate::mechanism::Origin;
-use crate::observe::intern::Pid;
+use crate::observe::intern::NamespacedPid;
 
 /// The input that a record makes, if any, and its time.
 pub(super) fn input_of(origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
@@ -25,7 +25,7 @@ pub(super) fn input_of(origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(
     // another one's here.
     let stream = streams.of(ring);
     let is_current = ring.namespace.is_own()
-        && streams.youngest(Pid::own(ring.pid)) == Some(streams.stream(stream).image);
+        && streams.youngest(NamespacedPid::own(ring.pid)) == Some(streams.stream(stream).image);
     is_current.then_some(input)
 }
 
@@ -116,6 +116,8 @@ mod tests {
     use hither_kernel::pid_namespace::PidNamespace;
     use hither_session::record::{OWN_POLICY, RegionKind};
 
+    use hither_ids::{Pid, Tid};
+
     use super::*;
     use crate::observe::intern::{Definitions, Streams};
 
@@ -125,16 +127,16 @@ mod tests {
         let mut definitions = Definitions::default();
         let ring = RingInfo {
             index: 0,
-            pid: 7,
-            tid: 7,
+            pid: Pid(7),
+            tid: Tid(7),
             namespace: PidNamespace::OWN,
             generation: 1,
         };
         let (start, length) = (1 << 20, 1 << 21);
         let records = [
             Record::Process {
-                pid: 7,
-                parent: 1,
+                pid: Pid(7),
+                parent: Pid(1),
                 image: 1,
                 forked: false,
                 time_ns: 1_000,

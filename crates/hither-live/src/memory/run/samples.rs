@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hither_core::Object;
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid, Tid};
 use hither_kernel::machine::{Machine, PageState};
 use hither_kernel::page_faults::{Fault, PageFaults};
 
@@ -103,7 +103,7 @@ impl Samples {
         &mut self,
         start_ns: u64,
         (now_ns, cpu_ns): (u64, u64),
-        alive: &BTreeSet<u32>,
+        alive: &BTreeSet<Pid>,
         inputs: &mut Vec<TimedInput>,
     ) {
         let Some(source) = &mut self.source else {
@@ -141,10 +141,10 @@ impl Samples {
     pub(super) fn of_armed(
         &mut self,
         inputs: Vec<TimedInput>,
-        mut armed_page: impl FnMut(u32, u64) -> Option<(Object, u32)>,
+        mut armed_page: impl FnMut(Pid, u64) -> Option<(Object, u32)>,
     ) -> Vec<TimedInput> {
         let mut all: Vec<TimedInput> = Vec::with_capacity(inputs.len());
-        let mut samples: FxHashMap<(u32, Object, u32), usize> = FxHashMap::default();
+        let mut samples: FxHashMap<(Tid, Object, u32), usize> = FxHashMap::default();
         for TimedInput { time_ns, mut input } in inputs {
             if let Input::Fault {
                 pid,
@@ -183,7 +183,7 @@ impl Samples {
     /// Asks the kernel where the pages of samples are whose node is not known: once for each
     /// process.
     fn find_homes(&mut self, inputs: &mut [TimedInput]) {
-        let mut by_process: BTreeMap<u32, Vec<(u64, &mut Option<KernelNode>)>> = BTreeMap::new();
+        let mut by_process: BTreeMap<Pid, Vec<(u64, &mut Option<KernelNode>)>> = BTreeMap::new();
         for at in inputs {
             if let Input::Sample {
                 pid, address, home, ..
@@ -235,14 +235,14 @@ mod tests {
         let fault = |tid, page: u64| TimedInput {
             time_ns: page,
             input: Input::Fault {
-                pid: 1,
+                pid: Pid(1),
                 tid,
                 cpu: 0,
                 address: page * 4096,
             },
         };
         let faults = [(7, 17), (8, 18), (7, 31), (7, 40), (7, 99)];
-        let faults = faults.map(|(tid, page)| fault(tid, page)).into();
+        let faults = faults.map(|(tid, page)| fault(Tid(tid), page)).into();
         let mut samples = Samples::new(Arc::new(hither_kernel::machine::ThisMachine), 0.01);
         let armed_page = |_, address| {
             let page = (address / 4096) as u32;
@@ -250,11 +250,11 @@ mod tests {
         };
         let found = samples.of_armed(faults, armed_page).into_iter();
         let short = |at: TimedInput| match at.input {
-            Input::Sample { tid, armed, .. } => (at.time_ns, tid, armed),
+            Input::Sample { tid, armed, .. } => (at.time_ns, tid.0, armed),
             input => panic!("{input:?}"),
         };
         let mut found: Vec<TimedInput> = found.collect();
-        assert_eq!(found.pop(), Some(fault(7, 99)));
+        assert_eq!(found.pop(), Some(fault(Tid(7), 99)));
         let found: Vec<_> = found.into_iter().map(short).collect();
         assert_eq!(
             found,

@@ -1,6 +1,7 @@
 //! Keeps calibrations in the user's cache folder: a file for each machine, since machines may share
 //! a home folder.
 
+use hither_ids::Pid;
 use std::fs::{self, DirBuilder};
 use std::hash::Hasher;
 use std::io;
@@ -79,7 +80,7 @@ impl CalibrationCache {
     /// The folder cannot be created, or the file not be written.
     pub fn keep(&self, calibration: &Calibration) -> Result<PathBuf, String> {
         let path = self.path(&calibration.machine);
-        let partial = path.with_extension(format!("partial-{}", std::process::id()));
+        let partial = path.with_extension(format!("partial-{}", Pid::own()));
         let mut folders = DirBuilder::new();
         folders.recursive(true).mode(0o700);
         let written = serde_json::to_vec_pretty(calibration)

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
 use hither_kernel::memory_probe::{MemoryProbe, ProbeError};
 use hither_kernel::page_faults::{PageFaults, WatchError};
@@ -51,7 +51,7 @@ impl Machine for Scripted {
 
     fn move_pages(
         &self,
-        _: u32,
+        _: Pid,
         _: &[u64],
         _: Option<KernelNode>,
         _: &mut Vec<PageState>,

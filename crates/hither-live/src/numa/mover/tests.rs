@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, Pid};
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::page_faults::{PageFaults, WatchError};
 
@@ -42,7 +42,7 @@ impl Machine for Scripted {
         Some(self.huge.0 * PAGE).filter(|&bytes| bytes > 0)
     }
 
-    fn are_huge(&self, _: u32, addresses: &[u64]) -> Vec<bool> {
+    fn are_huge(&self, _: Pid, addresses: &[u64]) -> Vec<bool> {
         let number = |address: &u64| address / PAGE / self.huge.0;
         let is_huge = |address| self.huge.1.contains(&number(address));
         addresses.iter().map(is_huge).collect()
@@ -50,12 +50,12 @@ impl Machine for Scripted {
 
     fn move_pages(
         &self,
-        pid: u32,
+        pid: Pid,
         addresses: &[u64],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
-        assert_eq!(pid, 7);
+        assert_eq!(pid, Pid(7));
         let mut calls = self.calls.lock().unwrap();
         calls.push((addresses.len(), to));
         if let Some((_, refusal)) = self.refusal.filter(|(first, _)| calls.len() > *first) {
@@ -107,7 +107,7 @@ impl Scripted {
 fn job(pages: u32, nodes: u64) -> PageJob {
     PageJob {
         job: 3,
-        pid: 7,
+        pid: Pid(7),
         pages: vec![PageRange { start: 0, pages }],
         task: Task::Move(nodes),
     }

@@ -1,6 +1,7 @@
 //! A producer in this process writes what a recorded program would, and the trace is read back.
 
 use hither_core::registry::Needs;
+use hither_ids::{Pid, Tid};
 use hither_kernel::file_id::FileId;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,7 +23,7 @@ struct Fixture {
     attached: ProgramSession,
     collector: Collector,
     /// Of processes that announce themselves.
-    parent: u32,
+    parent: Pid,
 }
 
 fn fixture() -> Fixture {
@@ -53,7 +54,7 @@ fn fixture() -> Fixture {
         folder,
         state: RunState::new(session, 1),
         attached,
-        parent: u32::MAX >> 12,
+        parent: Pid(u32::MAX >> 12),
     }
 }
 
@@ -61,11 +62,11 @@ impl Fixture {
     /// The ring of a thread that has announced its process.
     fn thread(&self, pid: u32, tid: u32, time_ns: u64, exe: &str) -> Producer {
         let namespace = PidNamespace::OWN;
-        let claimed = self.attached.claim(pid, tid, namespace);
+        let claimed = self.attached.claim(Pid(pid), Tid(tid), namespace);
         let mut producer = claimed.expect("a ring");
         let args = format!("{exe}\0-x\0");
         let announcement = Record::Process {
-            pid,
+            pid: Pid(pid),
             parent: self.parent,
             // No test has two images of one process.
             image: pid,
@@ -190,8 +191,8 @@ impl EventSource for OtherReads {
     fn drain(&mut self, _until_ns: u64, take: &mut TakeRecord<'_>) -> usize {
         let thread = RingInfo {
             index: 1 << 16,
-            pid: 20,
-            tid: 20,
+            pid: Pid(20),
+            tid: Tid(20),
             namespace: PidNamespace::OWN,
             generation: 1,
         };
@@ -330,12 +331,12 @@ fn a_program_that_never_attached_is_reported() {
     assert!(gcc.expect("gcc starts").success());
     fixture
         .collector
-        .command_started(20, program.as_os_str().as_bytes());
+        .command_started(Pid(20), program.as_os_str().as_bytes());
     let mut shell = fixture.thread(10, 10, 1000, "/bin/sh");
     fixture.push(
         &mut shell,
         &Record::Exec {
-            pid: 11,
+            pid: Pid(11),
             time_ns: 1001,
             path: program.as_os_str().as_bytes(),
             hidden: false,
@@ -344,7 +345,7 @@ fn a_program_that_never_attached_is_reported() {
     fixture.push(
         &mut shell,
         &Record::Exec {
-            pid: 12,
+            pid: Pid(12),
             time_ns: 1002,
             path: b"/bin/ls",
             hidden: false,
@@ -354,13 +355,13 @@ fn a_program_that_never_attached_is_reported() {
     fixture.push(
         &mut shell,
         &Record::Exec {
-            pid: 10,
+            pid: Pid(10),
             time_ns: 1004,
             path: b"/bin/missing",
             hidden: false,
         },
     );
-    fixture.push(&mut shell, &Record::ExecFailed { pid: 10 });
+    fixture.push(&mut shell, &Record::ExecFailed { pid: Pid(10) });
     let (trace, finished, _folder) = fixture.finish();
     let [row] = finished.losses.not_recorded.as_slice() else {
         panic!("{:?}", finished.losses)
@@ -452,10 +453,10 @@ fn a_count_that_cannot_be_true_leaves_it_open_what_was_not_seen() {
 fn an_orphan_that_has_ended_hides_nothing_of_what_others_read() {
     let mut fixture = fixture();
     let gone = 0x3f_ffff;
-    fixture.parent = 1;
+    fixture.parent = Pid(1);
     let mut orphan = fixture.thread(gone, gone, 1000, "/bin/daemon");
     fixture.read(&mut orphan, 1010, 7, 1);
-    fixture.parent = gone;
+    fixture.parent = Pid(gone);
     let mut child = fixture.thread(gone - 1, gone - 1, 1000, "/bin/tool");
     fixture.read(&mut child, 1011, 7, 1);
     fixture.push(&mut child, &Record::IoUring);

@@ -3,6 +3,7 @@
 //! Pages that were not touched stay unmapped. So a round costs what was touched since the last one,
 //! and rounds are so far apart that they take at most a twentieth of a CPU.
 
+use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -35,17 +36,17 @@ struct UnmapOutcomes {
 }
 
 /// Process, file, and the page's offset and address.
-type Page = (u32, Inode, u64, u64);
+type Page = (Pid, Inode, u64, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Arming {
     unmapper: Option<PageUnmapper>,
     /// `None`: its pages cannot be unmapped.
-    processes: FxHashMap<u32, Option<UnmappableProcess>>,
-    files: FxHashMap<(u32, Inode), Option<File>>,
+    processes: FxHashMap<Pid, Option<UnmappableProcess>>,
+    files: FxHashMap<(Pid, Inode), Option<File>>,
     /// Unmapped pages, by process and address.
-    armed: FxHashSet<(u32, u64)>,
+    armed: FxHashSet<(Pid, u64)>,
     /// Pages that may have been mapped since the last round.
     due: BTreeSet<Page>,
     /// What is left of this round.
@@ -79,19 +80,19 @@ impl Arming {
     }
 
     /// A page is mapped again. Whether it had been unmapped by us.
-    pub(super) fn faulted(&mut self, pid: u32, address: u64) -> bool {
+    pub(super) fn faulted(&mut self, pid: Pid, address: u64) -> bool {
         self.armed.remove(&(pid, address))
     }
 
     /// A watched page may be mapped.
-    pub(super) fn watch(&mut self, pid: u32, file: Inode, address: u64, offset: u64) {
+    pub(super) fn watch(&mut self, pid: Pid, file: Inode, address: u64, offset: u64) {
         if self.refused.is_none() {
             self.due.insert((pid, file, offset, address));
         }
     }
 
     /// The process has ended or runs another program.
-    pub(super) fn forget(&mut self, pid: u32) {
+    pub(super) fn forget(&mut self, pid: Pid) {
         self.processes.remove(&pid);
         self.files.retain(|&(of, _), _| of != pid);
         self.armed.retain(|&(of, _)| of != pid);
@@ -135,7 +136,7 @@ impl Arming {
         }
         let pages = taken
             .iter()
-            .filter(|page| is_mapped(pid, page.3, file, page.2));
+            .filter(|page| is_mapped(pid.0, page.3, file, page.2));
         let pages: Vec<MappedPage> = pages
             .map(|&(_, _, offset, address)| MappedPage { address, offset })
             .collect();
@@ -167,7 +168,7 @@ impl Arming {
 
     fn unmap(
         &mut self,
-        pid: u32,
+        pid: Pid,
         file: Inode,
         pages: &[MappedPage],
     ) -> Result<Unmapped, PageCacheError> {

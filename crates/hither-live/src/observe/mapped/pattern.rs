@@ -14,6 +14,7 @@
 //! In a run a fault counts for all that it maps: the 64 KiB after it, or a folio as long as the
 //! last one.
 
+use hither_ids::Tid;
 use std::ops::Range;
 
 use hither_kernel::file_id::Inode;
@@ -130,18 +131,18 @@ struct Last {
 /// The last fault of each thread in each file.
 #[derive(Debug, Default)]
 pub(super) struct Pattern {
-    last: FxHashMap<u32, FxHashMap<Inode, Last>>,
+    last: FxHashMap<Tid, FxHashMap<Inode, Last>>,
 }
 
 impl Pattern {
     /// A thread faulted in a file. Returns what it touched.
     pub(super) fn on_fault(
         &mut self,
-        (thread, key): (u32, Inode),
+        (thread, key): (Tid, Inode),
         file: &WatchedFile,
         fault: PageFault,
     ) -> Option<Range<u64>> {
-        let of_thread = self.last.entry(thread).or_default();
+        let of_thread = self.last.entry(Tid(thread.0)).or_default();
         let last = of_thread.get(&key).copied();
         let number = fault.offset / file.part_bytes;
         let is_watched = file.watched_page(number) == fault.offset;
@@ -185,7 +186,7 @@ impl Pattern {
     }
 
     /// The thread has ended.
-    pub(super) fn ended(&mut self, thread: u32) {
+    pub(super) fn ended(&mut self, thread: Tid) {
         self.last.remove(&thread);
     }
 }
@@ -214,7 +215,7 @@ mod tests {
     fn counted(file: &WatchedFile, faults: impl IntoIterator<Item = PageFault>) -> Vec<(u64, u64)> {
         let mut pattern = Pattern::default();
         let faults = faults.into_iter();
-        let ranges = faults.filter_map(|fault| pattern.on_fault((1, FILE), file, fault));
+        let ranges = faults.filter_map(|fault| pattern.on_fault((Tid(1), FILE), file, fault));
         ranges
             .map(|range| (range.start / PAGE, range.end.div_ceil(PAGE)))
             .collect()
@@ -343,7 +344,7 @@ mod tests {
         // A page that was not cached counts no more; one that faults again was mapped anew.
         let faults = [(1, false), (0, false), (1, false)];
         assert_eq!(touched(&file, &faults), [(0, 2), (0, 2)]);
-        let whole = Pattern::default().on_fault((1, FILE), &file, fault(0, false));
+        let whole = Pattern::default().on_fault((Tid(1), FILE), &file, fault(0, false));
         assert_eq!(whole, Some(0..5000));
     }
 }

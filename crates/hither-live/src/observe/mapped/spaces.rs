@@ -1,5 +1,6 @@
 //! What each process has mapped where.
 
+use hither_ids::Pid;
 use std::collections::BTreeMap;
 
 use hither_kernel::address_spaces::{MappedRange, SpaceEvent};
@@ -90,7 +91,7 @@ impl Space {
 /// Where a process descends from. It is kept until all that descend from it have ended.
 #[derive(Debug, Default)]
 struct Descent {
-    parent: Option<u32>,
+    parent: Option<Pid>,
     /// The processes that it started and that are kept.
     children: u32,
     has_ended: bool,
@@ -99,29 +100,29 @@ struct Descent {
 /// The memory of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
-    by_pid: FxHashMap<u32, Space>,
-    descents: FxHashMap<u32, Descent>,
+    by_pid: FxHashMap<Pid, Space>,
+    descents: FxHashMap<Pid, Descent>,
     /// See [`take_forgotten`](Spaces::take_forgotten).
-    forgotten: Vec<u32>,
+    forgotten: Vec<Pid>,
 }
 
 impl Spaces {
     /// The file that a process has mapped at an address.
-    pub(super) fn at(&self, pid: u32, address: u64) -> Option<FileRange> {
+    pub(super) fn at(&self, pid: Pid, address: u64) -> Option<FileRange> {
         let ranges = &self.by_pid.get(&pid)?.ranges;
         let (_, range) = ranges.range(..=address).next_back()?;
         (address < range.end).then_some(*range)
     }
 
     /// Whether a process has a file mapped as data.
-    pub(super) fn has(&self, pid: u32, file: Inode) -> bool {
+    pub(super) fn has(&self, pid: Pid, file: Inode) -> bool {
         let space = self.by_pid.get(&pid);
         space.is_some_and(|space| space.ranges.values().any(|range| range.file == file))
     }
 
     /// The process and those that it descends from, the closest first.
-    pub(super) fn line_of(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
-        let parent = |of: &u32| self.descents.get(of)?.parent;
+    pub(super) fn line_of(&self, pid: Pid) -> impl Iterator<Item = Pid> + '_ {
+        let parent = |of: &Pid| self.descents.get(of)?.parent;
         // Process numbers are used again, so that a line may not end.
         std::iter::successors(Some(pid), parent).take(LINE_MAX)
     }
@@ -155,7 +156,7 @@ impl Spaces {
     }
 
     /// A thread has ended. Whether it was the last of its process.
-    pub(super) fn ended(&mut self, pid: u32) -> bool {
+    pub(super) fn ended(&mut self, pid: Pid) -> bool {
         match self.by_pid.get_mut(&pid) {
             Some(space) if space.threads > 0 => {
                 space.threads -= 1;
@@ -173,11 +174,11 @@ impl Spaces {
 
     /// The processes that have ended and from which no other one descends any more, since the last
     /// call.
-    pub(super) fn take_forgotten(&mut self) -> Vec<u32> {
+    pub(super) fn take_forgotten(&mut self) -> Vec<Pid> {
         std::mem::take(&mut self.forgotten)
     }
 
-    fn descend(&mut self, pid: u32, parent: u32) {
+    fn descend(&mut self, pid: Pid, parent: Pid) {
         self.descents.entry(parent).or_default().children += 1;
         let descent = self.descents.entry(pid).or_default();
         descent.has_ended = false;
@@ -187,7 +188,7 @@ impl Spaces {
         }
     }
 
-    fn lose_child(&mut self, pid: u32) {
+    fn lose_child(&mut self, pid: Pid) {
         if let Some(descent) = self.descents.get_mut(&pid) {
             descent.children = descent.children.saturating_sub(1);
             self.forget(pid);
@@ -195,7 +196,7 @@ impl Spaces {
     }
 
     /// Forgets a process that has ended if none descends from it, and then likewise its parent.
-    fn forget(&mut self, pid: u32) {
+    fn forget(&mut self, pid: Pid) {
         let is_done = |of: &Descent| of.has_ended && of.children == 0;
         if self.descents.get(&pid).is_some_and(is_done) {
             self.forgotten.push(pid);
@@ -212,7 +213,7 @@ mod tests {
 
     fn mapped(pid: u32, start: u64, end: u64, offset: u64, inode: u64) -> SpaceEvent {
         SpaceEvent::Mapped(MappedRange {
-            pid,
+            pid: Pid(pid),
             addresses: start..end,
             offset,
             file: (inode != 0).then(|| Inode::on(0, 1, inode)),
@@ -222,7 +223,7 @@ mod tests {
     }
 
     fn at(spaces: &Spaces, pid: u32, address: u64) -> Option<(u64, u64)> {
-        let range = spaces.at(pid, address)?;
+        let range = spaces.at(Pid(pid), address)?;
         Some((range.file.number, range.offset_of(address)))
     }
 
@@ -237,9 +238,9 @@ mod tests {
         assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
         assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
         let inode = Inode::on(0, 1, 6);
-        assert!(spaces.has(1, inode) && !spaces.has(2, inode));
-        assert!(!spaces.has(1, Inode::on(0, 2, 6)));
-        let range = spaces.at(1, 0x4000).expect("mapped");
+        assert!(spaces.has(Pid(1), inode) && !spaces.has(Pid(2), inode));
+        assert!(!spaces.has(Pid(1), Inode::on(0, 2, 6)));
+        let range = spaces.at(Pid(1), 0x4000).expect("mapped");
         assert_eq!(range.address_of(0x13000), Some(0x4000));
         assert_eq!(range.address_of(0x12fff), None);
         assert_eq!(range.address_of(0x18000), None);
@@ -257,21 +258,30 @@ mod tests {
         let mapping = |spaces: &Spaces, pid| at(spaces, pid, 0x1000).is_some();
         spaces.on_event(&mapped(1, 0x1000, 0x2000, 0, 5));
         // A thread, which may outlive the first one.
-        spaces.on_event(&SpaceEvent::Forked { pid: 1, parent: 1 });
-        spaces.on_event(&SpaceEvent::Forked { pid: 2, parent: 1 });
+        spaces.on_event(&SpaceEvent::Forked {
+            pid: Pid(1),
+            parent: Pid(1),
+        });
+        spaces.on_event(&SpaceEvent::Forked {
+            pid: Pid(2),
+            parent: Pid(1),
+        });
         assert!(mapping(&spaces, 2));
-        spaces.on_event(&SpaceEvent::Exec { pid: 2 });
+        spaces.on_event(&SpaceEvent::Exec { pid: Pid(2) });
         assert!(mapping(&spaces, 1) && !mapping(&spaces, 2));
-        assert!(!spaces.ended(1) && mapping(&spaces, 1));
-        assert!(spaces.ended(1) && !mapping(&spaces, 1));
-        assert!(spaces.line_of(2).eq([2, 1]));
+        assert!(!spaces.ended(Pid(1)) && mapping(&spaces, 1));
+        assert!(spaces.ended(Pid(1)) && !mapping(&spaces, 1));
+        assert!(spaces.line_of(Pid(2)).eq([Pid(2), Pid(1)]));
         // It is forgotten with the last that descends from it.
-        spaces.on_event(&SpaceEvent::Forked { pid: 3, parent: 2 });
-        assert!(spaces.ended(2));
+        spaces.on_event(&SpaceEvent::Forked {
+            pid: Pid(3),
+            parent: Pid(2),
+        });
+        assert!(spaces.ended(Pid(2)));
         assert!(spaces.take_forgotten().is_empty());
-        assert!(spaces.line_of(3).eq([3, 2, 1]));
-        assert!(spaces.ended(3));
-        assert_eq!(spaces.take_forgotten(), [3, 2, 1]);
+        assert!(spaces.line_of(Pid(3)).eq([Pid(3), Pid(2), Pid(1)]));
+        assert!(spaces.ended(Pid(3)));
+        assert_eq!(spaces.take_forgotten(), [Pid(3), Pid(2), Pid(1)]);
         assert!(spaces.descents.is_empty());
     }
 
@@ -280,17 +290,23 @@ mod tests {
     fn a_number_that_is_used_again_is_forgotten_once() {
         let mut spaces = Spaces::default();
         for (pid, parent) in [(2, 1), (3, 2)] {
-            spaces.on_event(&SpaceEvent::Forked { pid, parent });
+            spaces.on_event(&SpaceEvent::Forked {
+                pid: Pid(pid),
+                parent: Pid(parent),
+            });
         }
-        assert!(spaces.ended(2));
-        spaces.on_event(&SpaceEvent::Forked { pid: 2, parent: 1 });
-        assert!(spaces.ended(2) && spaces.ended(3));
-        assert_eq!(spaces.take_forgotten(), [3, 2]);
-        let left: Vec<(u32, u32)> = spaces
+        assert!(spaces.ended(Pid(2)));
+        spaces.on_event(&SpaceEvent::Forked {
+            pid: Pid(2),
+            parent: Pid(1),
+        });
+        assert!(spaces.ended(Pid(2)) && spaces.ended(Pid(3)));
+        assert_eq!(spaces.take_forgotten(), [Pid(3), Pid(2)]);
+        let left: Vec<(Pid, u32)> = spaces
             .descents
             .iter()
             .map(|(&pid, of)| (pid, of.children))
             .collect();
-        assert_eq!(left, [(1, 0)], "which has not ended");
+        assert_eq!(left, [(Pid(1), 0)], "which has not ended");
     }
 }

@@ -1,5 +1,6 @@
 //! The controller beside a plain loop over the same policy, and beside the optimum.
 
+use hither_ids::Tid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hither_core::registry::{Mechanism, replacement_policies};
@@ -472,7 +473,7 @@ impl MappedLab {
         let touched = Input::Touched {
             file: 1,
             offset: extent * EXTENT_BYTES + 4096,
-            thread: 12_345,
+            thread: Tid(12_345),
         };
         let decisions = self.lab.input(touched);
         for (offset, length) in drops_of(&decisions, 1) {

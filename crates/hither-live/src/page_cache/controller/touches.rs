@@ -14,6 +14,8 @@
 //! once, each the same parts at another time: the policy may drop what the others are about to read
 //! (two threads that share the rows of a loop: 1.07 of the reads, 2026-11).
 
+use hither_ids::Tid;
+
 /// The most threads of a file that are followed.
 const STREAMS_MAX: usize = 16;
 
@@ -54,7 +56,7 @@ pub(super) enum Touched {
 /// A thread, and where it reads.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    thread: u32,
+    thread: Tid,
     /// Its number among the file's readers.
     reader: u32,
     /// Where its passes begin, and where they end.
@@ -77,7 +79,7 @@ impl Touches {
     /// A thread has faulted in an extent. `kept` says which extents need not fault.
     pub(super) fn touch(
         &mut self,
-        thread: u32,
+        thread: Tid,
         extent: u32,
         kept: impl Fn(u32) -> bool,
     ) -> Touched {
@@ -168,7 +170,7 @@ mod tests {
     #[test]
     fn a_pass_is_seen_whole_where_what_is_kept_does_not_fault() {
         let mut touches = Touches::default();
-        let mut touch = |extent| touches.touch(7, extent, |of| (1..60).contains(&of));
+        let mut touch = |extent| touches.touch(Tid(7), extent, |of| (1..60).contains(&of));
         assert_eq!(touch(2), through(2, 2));
         assert_eq!(touch(2), Touched::Again);
         assert_eq!(touch(5), through(3, 5), "near");
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(touch(0), through(0, 0), "the next pass");
         assert_eq!((touches.jumps, touches.streams.len()), (1, 1));
         // The end and the begin are kept.
-        let mut touch = |extent| touches.touch(7, extent, |of| !(50..90).contains(&of));
+        let mut touch = |extent| touches.touch(Tid(7), extent, |of| !(50..90).contains(&of));
         assert_eq!(touch(50), through(1, 50));
         for extent in 51..90 {
             assert_eq!(touch(extent), through(extent, extent));
@@ -203,9 +205,9 @@ mod tests {
         // A scan that looks something up at every hundredth extent.
         for extent in 0..10_000 {
             let looked_up = extent % 100 == 99;
-            let mut touched = touches.touch(1, extent, |_| false);
+            let mut touched = touches.touch(Tid(1), extent, |_| false);
             if looked_up && touched != Touched::Jumps {
-                touched = touches.touch(1, 20_000, |_| false);
+                touched = touches.touch(Tid(1), 20_000, |_| false);
             }
             if touched == Touched::Jumps {
                 jumps = touches.jumps;
@@ -216,11 +218,11 @@ mod tests {
         let mut touches = Touches::default();
         let scan = (0..10).flat_map(|_| 0..1000_u32);
         for (at, extent) in scan.enumerate() {
-            let touched = touches.touch(1, extent, |_| false);
+            let touched = touches.touch(Tid(1), extent, |_| false);
             assert_ne!(touched, Touched::Jumps, "{at}");
         }
         let random = (0..1000_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 16);
-        let mut random = random.map(|extent| touches.touch(1, extent, |_| false));
+        let mut random = random.map(|extent| touches.touch(Tid(1), extent, |_| false));
         assert!(random.any(|touched| touched == Touched::Jumps));
     }
 
@@ -231,7 +233,7 @@ mod tests {
             let passes = (0..3).flat_map(|_| 0..200_u32);
             let touched: Vec<Touched> = passes
                 .flat_map(|extent| [(1, extent), (2, (extent + 200 - behind) % 200)])
-                .map(|(thread, extent)| touches.touch(thread, extent, |_| false))
+                .map(|(thread, extent)| touches.touch(Tid(thread), extent, |_| false))
                 .collect();
             assert_eq!(touched.contains(&Touched::Jumps), leaves, "{behind}");
         }
@@ -239,7 +241,10 @@ mod tests {
         let mut touches = Touches::default();
         for thread in 0..10 {
             for extent in 0..200 {
-                assert_ne!(touches.touch(thread, extent, |_| false), Touched::Jumps);
+                assert_ne!(
+                    touches.touch(Tid(thread), extent, |_| false),
+                    Touched::Jumps
+                );
             }
         }
     }
@@ -249,7 +254,7 @@ mod tests {
         let mut touches = Touches::default();
         for extent in 0..100 {
             for thread in 0..4 {
-                let touched = touches.touch(10 + thread, 1000 * thread + extent, |_| false);
+                let touched = touches.touch(Tid(10 + thread), 1000 * thread + extent, |_| false);
                 let at = 1000 * thread + extent;
                 let expected = Touched::Through {
                     reader: thread,
@@ -260,7 +265,7 @@ mod tests {
                 assert_eq!(touched, expected);
             }
         }
-        let mut touched = (0..1000).map(|thread| touches.touch(100 + thread, 5, |_| false));
+        let mut touched = (0..1000).map(|thread| touches.touch(Tid(100 + thread), 5, |_| false));
         assert!(touched.any(|touched| touched == Touched::Jumps));
     }
 }

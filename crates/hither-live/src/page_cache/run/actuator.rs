@@ -5,6 +5,7 @@ mod limit;
 mod limiter;
 mod preexisting;
 
+use hither_ids::{Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ pub(crate) struct PageCacheActuator {
     /// Those that are steered.
     mapped_files: MappedFiles,
     /// Files that were mapped since the last step, and by which process.
-    newly_mapped: Vec<(u64, u32)>,
+    newly_mapped: Vec<(u64, Pid)>,
     /// The page faults since the last poll.
     faults: usize,
     /// Devices whose file systems count reads, or do not.
@@ -127,7 +128,7 @@ impl Actuator for PageCacheActuator {
             let input = Input::Touched {
                 file,
                 offset,
-                thread,
+                thread: Tid(thread.0),
             };
             inputs.push(TimedInput {
                 time_ns: time_ns.saturating_sub(start_ns),
@@ -393,13 +394,13 @@ impl PageCacheActuator {
     /// Where the file system does not count reads, refaults show that programs read anew what was
     /// reclaimed. They count only while programs report nothing, and only to end that.
     fn count_storage(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        if context.run.program == 0 {
+        if context.run.program == Pid(0) {
             return;
         }
         let program = context.run.program;
         let processes = self
             .processes
-            .get_or_insert_with(|| ProcessTree::of(program));
+            .get_or_insert_with(|| ProcessTree::of(Pid(program.0)));
         self.counted_ns = now_ns;
         let start_ns = thread_cpu_ns();
         let transferred = processes.transferred();

@@ -6,6 +6,7 @@
 //! is watched within [`LOOK_PERIOD_NS`]. Until then its faults are missing, and its next one is
 //! taken for a jump.
 
+use hither_ids::{Pid, Tid};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -72,7 +73,7 @@ pub(super) struct MappedFile {
     pub(super) id: FileId,
     pub(super) bytes: u64,
     pub(super) path: PathBuf,
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
 }
 
 /// What has changed.
@@ -88,7 +89,7 @@ pub(super) enum Change {
 #[derive(Debug)]
 struct WatchedProcess {
     process: MappedProcess,
-    threads: BTreeMap<u32, PerfRings>,
+    threads: BTreeMap<Tid, PerfRings>,
     /// By key.
     files: BTreeMap<u64, Vec<Mapping>>,
 }
@@ -96,7 +97,7 @@ struct WatchedProcess {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct MappedFiles {
-    by_pid: BTreeMap<u32, WatchedProcess>,
+    by_pid: BTreeMap<Pid, WatchedProcess>,
     /// Files that are left alone for good.
     left_alone: BTreeSet<Inode>,
     look: Periodic,
@@ -138,7 +139,7 @@ impl MappedFiles {
     }
 
     /// Watches the files of a process that can be steered.
-    pub(super) fn watch(&mut self, pid: u32, room_bytes: u64) {
+    pub(super) fn watch(&mut self, pid: Pid, room_bytes: u64) {
         for mapping in steerable(&mappings(pid)) {
             let length = mapping.addresses.end - mapping.addresses.start;
             if self.may_watch(length, room_bytes) && !self.left_alone.contains(&mapping.file) {
@@ -150,7 +151,7 @@ impl MappedFiles {
         }
     }
 
-    fn watch_file(&mut self, pid: u32, mapping: Mapping) {
+    fn watch_file(&mut self, pid: Pid, mapping: Mapping) {
         let Some((id, bytes)) = identify(&mapping.path, mapping.file) else {
             return;
         };
@@ -208,7 +209,7 @@ impl MappedFiles {
     }
 
     /// Passes on the faults in files that are watched: time, file, offset, thread.
-    pub(super) fn drain(&mut self, mut sink: impl FnMut(u64, u64, u64, u32)) {
+    pub(super) fn drain(&mut self, mut sink: impl FnMut(u64, u64, u64, Tid)) {
         for process in self.by_pid.values_mut() {
             let WatchedProcess { threads, files, .. } = process;
             for rings in threads.values_mut() {
@@ -267,13 +268,13 @@ impl MappedFiles {
 }
 
 impl WatchedProcess {
-    fn new(pid: u32) -> Result<WatchedProcess, MappedError> {
+    fn new(pid: Pid) -> Result<WatchedProcess, MappedError> {
         let process = MappedProcess::open(pid).map_err(MappedError::Drop)?;
         // The first thread is there as long as the process; it may end at any time.
-        let first = PerfRings::of_thread(pid).map_err(MappedError::Watch)?;
+        let first = PerfRings::of_thread(pid.first_thread()).map_err(MappedError::Watch)?;
         let mut process = WatchedProcess {
             process,
-            threads: BTreeMap::from([(pid, first)]),
+            threads: BTreeMap::from([(pid.first_thread(), first)]),
             files: BTreeMap::new(),
         };
         process.watch_threads(pid);
@@ -281,11 +282,11 @@ impl WatchedProcess {
     }
 
     /// Watches the threads that are new, and forgets those that have ended.
-    fn watch_threads(&mut self, pid: u32) {
+    fn watch_threads(&mut self, pid: Pid) {
         let threads = fs::read_dir(format!("/proc/{pid}/task"));
         let threads = threads.into_iter().flatten().flatten();
-        let tid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-        let threads: BTreeSet<u32> = threads.filter_map(tid).take(THREADS_MAX).collect();
+        let tid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<Tid>().ok();
+        let threads: BTreeSet<Tid> = threads.filter_map(tid).take(THREADS_MAX).collect();
         self.threads.retain(|tid, _| threads.contains(tid));
         for tid in threads {
             if let Entry::Vacant(entry) = self.threads.entry(tid)
@@ -298,7 +299,7 @@ impl WatchedProcess {
 
     /// Looks up where the files are mapped now, and forgets those that are not. Those that are
     /// mapped in another way as well are added to `others`.
-    fn look_up(&mut self, pid: u32, others: &mut Vec<(u64, Inode)>) {
+    fn look_up(&mut self, pid: Pid, others: &mut Vec<(u64, Inode)>) {
         let found = mappings(pid);
         let steerable = steerable(&found);
         self.files.retain(|&key, mappings| {

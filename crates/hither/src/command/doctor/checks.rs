@@ -216,7 +216,7 @@ fn drops_mapped() -> Result<String, String> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|error| format!("cat: {error}"))?;
-    let opened = MappedProcess::open(child.id());
+    let opened = MappedProcess::open(hither_ids::Pid::of(&child));
     drop(child.stdin.take());
     let _ = child.wait();
     match opened {

@@ -295,6 +295,7 @@ fn regions(status: &MechanismStatus) -> String {
 #[cfg(test)]
 mod tests {
     use hither_ids::KernelNode;
+    use hither_ids::Pid;
     use hither_live::status::RegionStatus;
     use insta::assert_snapshot;
     use serde_json::json;
@@ -303,7 +304,7 @@ mod tests {
 
     fn with(status: MechanismStatus, dry_run: bool) -> Status {
         Status {
-            agent: 810,
+            agent: Pid(810),
             command: vec!["./bt".to_owned(), "a\nb".to_owned()],
             dry_run,
             ran_ns: 12_300_000_000,
@@ -314,7 +315,7 @@ mod tests {
 
     fn of_memory() -> MechanismStatus {
         let region = |signature, state: &str, pages| RegionStatus {
-            pid: 812,
+            pid: Pid(812),
             start: 0x7f31_4000_0000,
             bytes: 64 << 20,
             signature,

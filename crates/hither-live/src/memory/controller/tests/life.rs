@@ -1,6 +1,7 @@
 //! Regions and processes that come and go.
 
 use super::*;
+use hither_ids::Pid;
 
 #[test]
 fn addresses_are_used_again() {
@@ -37,7 +38,7 @@ fn addresses_are_used_again() {
         &TimedInput {
             time_ns: 5,
             input: Input::RegionEnd {
-                pid: 7,
+                pid: Pid(7),
                 start: 1050 * PAGE,
                 length: 100 * PAGE,
             },
@@ -83,7 +84,7 @@ fn two_processes_with_the_same_addresses() {
         world.decided()[0],
         "Remote pid 8 page 1000 after 5, 50 away on 10"
     );
-    world.input(Input::Ended { pid: 8 });
+    world.input(Input::Ended { pid: Pid(8) });
     assert_eq!((world.used(0), world.used(1)), (4, 0));
 }
 
@@ -97,7 +98,7 @@ fn processes_that_come_and_go_leave_nothing() {
         for pid in 100..400 {
             world.region(pid, 1000, 100, 1);
             world.touches(pid, 0, 1000..1005);
-            world.input(Input::Ended { pid });
+            world.input(Input::Ended { pid: Pid(pid) });
         }
         assert_eq!(world.controller.processes.len(), 1);
         assert_eq!(world.controller.unused_processes.len(), 1, "one at a time");
@@ -110,7 +111,7 @@ fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
     let mut world = World::two_nodes();
     world.region(7, 1000, 100, 1);
     world.touches(7, 0, 1000..1003);
-    world.input(Input::Started { pid: 8 });
+    world.input(Input::Started { pid: Pid(8) });
     world.touches(8, 0, 1000..1050);
     world.ends(8, 1000, 100);
     assert_eq!(world.decided(), [""; 0]);
@@ -120,7 +121,7 @@ fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
         world.decided()[0],
         "Remote pid 7 page 1000 after 5, 50 away on 10"
     );
-    world.input(Input::Started { pid: 7 });
+    world.input(Input::Started { pid: Pid(7) });
     assert_eq!((world.used(0), world.used(1)), (0, 0));
     world.decided();
     world.after(500 * MS);

@@ -7,6 +7,7 @@
 //! time, until nothing new is found and nobody uses them any more. The files that processes have
 //! open are looked up in /proc, for those of which nothing is seen.
 
+use hither_ids::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -52,7 +53,7 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
 const LAST_TRIES: u32 = 8;
 
 /// The files that processes have open, with the path of one of their descriptors.
-fn open_files(processes: &ProcessTree) -> Vec<(Inode, PathBuf, u32)> {
+fn open_files(processes: &ProcessTree) -> Vec<(Inode, PathBuf, Pid)> {
     let mut files = Vec::new();
     for &pid in processes.processes() {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
