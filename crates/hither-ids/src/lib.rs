@@ -7,6 +7,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::num::ParseIntError;
+use std::ops::{Add, Sub};
 use std::process::Child;
 use std::str::FromStr;
 
@@ -75,6 +76,96 @@ impl Tid {
     /// As system calls take it.
     pub fn raw(self) -> i32 {
         self.0 as i32
+    }
+}
+
+/// Defines types of one number that people read in hexadecimal, with a prefix: so it is in text and
+/// in logs.
+macro_rules! hexadecimal_numbers {
+    ($($(#[$about:meta])* $name:ident;)*) => {
+        $(
+            $(#[$about])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+            #[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
+            #[repr(transparent)]
+            pub struct $name(pub u64);
+
+            impl FromStr for $name {
+                type Err = ParseIntError;
+
+                fn from_str(text: &str) -> Result<$name, ParseIntError> {
+                    // Without the prefix, nothing is left that is a number.
+                    let digits = text.strip_prefix("0x").unwrap_or_default();
+                    u64::from_str_radix(digits, 16).map($name)
+                }
+            }
+
+            impl Display for $name {
+                fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+                    write!(to, "{:#x}", self.0)
+                }
+            }
+
+            impl From<$name> for String {
+                fn from(number: $name) -> String {
+                    number.to_string()
+                }
+            }
+
+            impl TryFrom<String> for $name {
+                type Error = String;
+
+                fn try_from(text: String) -> Result<$name, String> {
+                    let number = text.parse();
+                    number.map_err(|_| format!("{text:?} is no hexadecimal number"))
+                }
+            }
+        )*
+    };
+}
+
+hexadecimal_numbers! {
+    /// An address in the memory of a process.
+    Address;
+}
+
+impl Address {
+    /// The start of the page, of so many bytes, that it is in.
+    pub fn page_start(self, page_bytes: u64) -> Address {
+        Address(self.0 / page_bytes * page_bytes)
+    }
+
+    /// The first start of a page that is not before it. None beyond the last address.
+    pub fn next_page_start(self, page_bytes: u64) -> Option<Address> {
+        self.0.checked_next_multiple_of(page_bytes).map(Address)
+    }
+
+    /// The bytes from an address to this one. None if that is behind it.
+    pub fn checked_sub(self, from: Address) -> Option<u64> {
+        self.0.checked_sub(from.0)
+    }
+
+    /// So many bytes further. None beyond the last address.
+    pub fn checked_add(self, bytes: u64) -> Option<Address> {
+        self.0.checked_add(bytes).map(Address)
+    }
+}
+
+impl Add<u64> for Address {
+    type Output = Address;
+
+    fn add(self, bytes: u64) -> Address {
+        Address(self.0 + bytes)
+    }
+}
+
+/// The bytes from one address to another one.
+impl Sub for Address {
+    type Output = u64;
+
+    fn sub(self, from: Address) -> u64 {
+        self.0 - from.0
     }
 }
 

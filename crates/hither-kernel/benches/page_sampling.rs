@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -91,12 +91,12 @@ fn arming(criterion: &mut Criterion) {
     })
     .expect("taken");
     syscalls::close(fd);
-    arm.begin(Pid(pid), start, (pages * PAGE) as u64)
+    arm.begin(Pid(pid), Address(start), (pages * PAGE) as u64)
         .expect("registered");
     let each = |arm: &mut WriteProtectSampler| {
         let begun_ns = cpu_ns();
         for page in 0..pages {
-            arm.arm(Pid(pid), start + (page * PAGE) as u64, PAGE as u64)
+            arm.arm(Pid(pid), Address(start + (page * PAGE) as u64), PAGE as u64)
                 .expect("armed");
         }
         Duration::from_nanos(cpu_ns() - begun_ns)
@@ -122,7 +122,7 @@ fn arming(criterion: &mut Criterion) {
         bencher.iter_custom(|count| {
             rounds(count, pages, || {
                 let begun_ns = cpu_ns();
-                arm.arm(Pid(pid), start, (pages * PAGE) as u64)
+                arm.arm(Pid(pid), Address(start), (pages * PAGE) as u64)
                     .expect("armed");
                 let armed = Duration::from_nanos(cpu_ns() - begun_ns);
                 memory.write();

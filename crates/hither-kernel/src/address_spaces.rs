@@ -6,7 +6,7 @@
 //! millisecond). It does not report `munmap`: a fault at an address that was unmapped can only
 //! follow another mapping there. Nor does it report `mremap`.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::ops::Range;
 
 use crate::file_id::Inode;
@@ -54,7 +54,7 @@ pub struct MappedRange {
     /// The process.
     pub pid: Pid,
     /// The addresses.
-    pub addresses: Range<u64>,
+    pub addresses: Range<Address>,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
     /// The file; `None` for memory without a file.
@@ -139,7 +139,7 @@ fn mapped(pid: Pid, record: &RingRecord<'_>) -> MappedRange {
     let (start, inode) = (record.word(2), record.word(6));
     MappedRange {
         pid,
-        addresses: start..start.saturating_add(record.word(3)),
+        addresses: Address(start)..Address(start.saturating_add(record.word(3))),
         offset: record.word(4),
         file: (inode != 0).then(|| Inode::on(major, minor, inode)),
         is_writable: protection & libc::PROT_WRITE as u32 != 0,

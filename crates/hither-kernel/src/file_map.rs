@@ -10,6 +10,7 @@
 //! not cached, so the caller first checks which part is. `MADV_RANDOM` keeps the kernel from
 //! reading ahead, and from marking the pages as used when they are unmapped (`vma_has_recency`).
 
+use hither_ids::Address;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -56,8 +57,8 @@ impl FileMap {
     }
 
     /// The address of a byte of the file, within the range.
-    pub fn address(&self, offset: u64) -> u64 {
-        self.base.addr() as u64 + (offset - self.offset)
+    pub fn address(&self, offset: u64) -> Address {
+        Address(self.base.addr() as u64 + (offset - self.offset))
     }
 
     /// Enters a part of the range, whole pages that are cached, into the page tables.
@@ -106,7 +107,7 @@ mod tests {
     fn states(map: &FileMap, offset: u64, pages: u64) -> Option<Vec<PageState>> {
         let page = page_bytes();
         let addresses = (0..pages).map(|at| map.address(offset + at * page));
-        let (mut states, addresses) = (Vec::new(), addresses.collect::<Vec<u64>>());
+        let (mut states, addresses) = (Vec::new(), addresses.collect::<Vec<_>>());
         match ThisMachine.move_pages(Pid(0), &addresses, None, &mut states) {
             Ok(()) => Some(states),
             Err(refusal) => {

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_bytes;
@@ -100,14 +100,14 @@ pub trait Machine: Send + Sync {
     fn move_pages(
         &self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError>;
 
     /// Whether each of these pages of a process is mapped as a part of a huge page; no where nobody
     /// can tell.
-    fn are_huge(&self, pid: Pid, addresses: &[u64]) -> Vec<bool> {
+    fn are_huge(&self, pid: Pid, addresses: &[Address]) -> Vec<bool> {
         let _ = pid;
         vec![false; addresses.len()]
     }
@@ -200,7 +200,7 @@ impl Machine for ThisMachine {
         Ok(used_bytes_in(Path::new(NODES), nodes))
     }
 
-    fn are_huge(&self, pid: Pid, addresses: &[u64]) -> Vec<bool> {
+    fn are_huge(&self, pid: Pid, addresses: &[Address]) -> Vec<bool> {
         page_map::are_huge(pid, addresses)
     }
 
@@ -219,7 +219,7 @@ impl Machine for ThisMachine {
     fn move_pages(
         &self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
@@ -459,8 +459,8 @@ mod tests {
         let base = crate::syscalls::map(4 * page, None).expect("mapped");
         // SAFETY: the first page of a fresh private mapping of this test's.
         unsafe { base.write_volatile(1) };
-        let addresses: Vec<u64> = (0..4)
-            .map(|index| (base as usize + index * page) as u64)
+        let addresses: Vec<Address> = (0..4)
+            .map(|index| Address((base as usize + index * page) as u64))
             .collect();
         let mut states = Vec::new();
         let asked = ThisMachine.move_pages(Pid::own(), &addresses, None, &mut states);

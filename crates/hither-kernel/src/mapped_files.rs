@@ -6,7 +6,7 @@
 //! process has mapped as well, and what is dirty. The program reads the bytes again when it touches
 //! them: it cannot tell.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::{seccomp, syscalls};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The addresses.
-    pub addresses: Range<u64>,
+    pub addresses: Range<Address>,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
     /// The file.
@@ -53,7 +53,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     let permissions = words.next()?;
     let number = |text| u64::from_str_radix(text, 16).ok();
     Some(Mapping {
-        addresses: number(start)?..number(end)?,
+        addresses: Address(number(start)?)..Address(number(end)?),
         offset: number(words.next()?)?,
         file,
         is_read_only: permissions == "r--s",
@@ -76,7 +76,7 @@ pub fn keep_program_pages() {
     let mappings = mappings(Pid::own()).into_iter();
     // What is written to is no page of the file.
     for mapping in mappings.filter(|mapping| mapping.path == program && !mapping.is_writable) {
-        let start = mapping.addresses.start as *mut libc::c_void;
+        let start = mapping.addresses.start.0 as *mut libc::c_void;
         let bytes = (mapping.addresses.end - mapping.addresses.start) as usize;
         // SAFETY: the range is a mapping of this program; the advice changes only how it is read
         // ahead.
@@ -140,9 +140,9 @@ impl MappedProcess {
     }
 
     /// Drops what is mapped at these addresses.
-    pub fn drop_pages(&self, addresses: Range<u64>) -> Result<(), PageCacheError> {
+    pub fn drop_pages(&self, addresses: Range<Address>) -> Result<(), PageCacheError> {
         let range = libc::iovec {
-            iov_base: addresses.start as *mut libc::c_void,
+            iov_base: addresses.start.0 as *mut libc::c_void,
             iov_len: (addresses.end - addresses.start) as usize,
         };
         self.advise(&[range], libc::MADV_PAGEOUT)
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(
             mapping(shared),
             Some(Mapping {
-                addresses: 0x7f00..0x7f_0000,
+                addresses: Address(0x7f00)..Address(0x7f_0000),
                 offset: 2 << 20,
                 file: Inode::on(0xfe, 0, 815),
                 is_read_only: true,

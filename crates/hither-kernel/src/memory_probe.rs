@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 
 use crate::arch;
 use crate::memory_policy::{Bind, BindMode};
@@ -204,7 +204,7 @@ impl Memory {
             mode: BindMode::Preferred,
             nodes: node.mask().ok_or(ProbeError::NoMemory)?,
         };
-        match syscalls::bind(start as u64, length as u64, bind) {
+        match syscalls::bind(Address(start as u64), length as u64, bind) {
             Ok(()) => {}
             Err(libc::EINVAL) => return Err(ProbeError::NoMemory),
             Err(error) => return Err(ProbeError::Refused(error)),
@@ -212,7 +212,7 @@ impl Memory {
         let pages = memory.pages();
         for &page in &pages {
             // SAFETY: the mapping is writable and this value's own, and nobody else looks at it.
-            unsafe { AtomicU8::from_ptr(page as *mut u8) }.store(1, Ordering::Relaxed);
+            unsafe { AtomicU8::from_ptr(page.0 as *mut u8) }.store(1, Ordering::Relaxed);
         }
         let found = move_pages(Pid::own(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
@@ -223,9 +223,11 @@ impl Memory {
         }
     }
 
-    fn pages(&self) -> Vec<u64> {
+    fn pages(&self) -> Vec<Address> {
         let pages = (0..self.length).step_by(page_bytes() as usize);
-        pages.map(|at| self.start as u64 + at as u64).collect()
+        pages
+            .map(|at| Address(self.start as u64 + at as u64))
+            .collect()
     }
 
     fn words(&self) -> &[u64] {

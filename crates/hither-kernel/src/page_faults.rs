@@ -20,7 +20,7 @@
 //! cases: each further exec then switches on what was switched off (1 in 12 runs of the test below,
 //! depending on whether the kernel swapped the two tasks' contexts).
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub struct Fault {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub time_ns: u64,
     /// The address that was touched.
-    pub address: u64,
+    pub address: Address,
     /// The process.
     pub pid: Pid,
     /// The thread.
@@ -622,7 +622,7 @@ impl RingRecord<'_> {
 fn sample([ids, time_ns, address, cpu]: [u64; 4]) -> Fault {
     Fault {
         time_ns,
-        address,
+        address: Address(address),
         pid: Pid(ids as u32),
         tid: Tid((ids >> 32) as u32),
         cpu: cpu as u32,

@@ -1,6 +1,6 @@
 //! The page map of a process, /proc/PID/pagemap, and its scan (Linux 6.7).
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -55,13 +55,13 @@ pub(crate) fn open(pid: Pid) -> Result<File, i32> {
 }
 
 /// Whether a page is mapped as a part of a huge page.
-pub(crate) fn is_huge(page_map: &File, start: u64) -> Result<bool, i32> {
+pub(crate) fn is_huge(page_map: &File, start: Address) -> Result<bool, i32> {
     let mut found = ScanRegion::default();
     let found_count = scan(
         page_map,
         Scan {
-            start,
-            end: start + page_bytes(),
+            start: start.0,
+            end: start.0 + page_bytes(),
             regions: (&raw mut found) as u64,
             regions_count: 1,
             wanted: PAGE_IS_HUGE,
@@ -73,10 +73,10 @@ pub(crate) fn is_huge(page_map: &File, start: u64) -> Result<bool, i32> {
 }
 
 /// Whether each of these pages of a process is; no where nobody can tell.
-pub(crate) fn are_huge(pid: Pid, addresses: &[u64]) -> Vec<bool> {
+pub(crate) fn are_huge(pid: Pid, addresses: &[Address]) -> Vec<bool> {
     let page_map = open(pid).ok();
-    let is_huge = |address: &u64| {
-        let page = address / page_bytes() * page_bytes();
+    let is_huge = |&address: &Address| {
+        let page = address.page_start(page_bytes());
         page_map
             .as_ref()
             .is_some_and(|page_map| is_huge(page_map, page) == Ok(true))
@@ -86,11 +86,11 @@ pub(crate) fn are_huge(pid: Pid, addresses: &[u64]) -> Vec<bool> {
 
 /// Write-protects the pages of a range that are there, are not protected yet, and are not huge. The
 /// range is registered with a userfaultfd for that.
-pub(crate) fn protect(page_map: &File, start: u64, length: u64) -> Result<(), i32> {
+pub(crate) fn protect(page_map: &File, start: Address, length: u64) -> Result<(), i32> {
     let marks = Scan {
         flags: SCAN_WRITE_PROTECT | SCAN_CHECK_ASYNC,
-        start,
-        end: start + length,
+        start: start.0,
+        end: start.0 + length,
         inverted: PAGE_IS_HUGE | PAGE_IS_ZERO,
         wanted: PAGE_IS_PRESENT | PAGE_IS_WRITTEN | PAGE_IS_HUGE | PAGE_IS_ZERO,
         ..Scan::default()
@@ -132,7 +132,7 @@ mod tests {
         // SAFETY: the byte is in the mapping, and nobody else's.
         unsafe { *(huge as *mut u8) = 1 };
         let small = [0_u8; 1];
-        let addresses = [huge as u64 + 8192, small.as_ptr() as u64];
+        let addresses = [huge as u64 + 8192, small.as_ptr() as u64].map(Address);
         let found = are_huge(Pid::own(), &addresses);
         assert!(!found[1]);
         let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");

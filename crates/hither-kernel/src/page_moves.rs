@@ -1,6 +1,6 @@
 //! move_pages(2): where pages of a process are, and moving them to another node.
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 
 use std::io;
 
@@ -106,7 +106,7 @@ impl std::fmt::Display for MoveError {
 /// number of pages that were not moved, is no error: their statuses say so.
 pub(crate) fn move_pages(
     pid: Pid,
-    addresses: &[u64],
+    addresses: &[Address],
     to: Option<KernelNode>,
 ) -> Result<Vec<i32>, i32> {
     let count = addresses.len();

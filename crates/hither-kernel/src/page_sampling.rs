@@ -5,7 +5,7 @@
 //! With each of them the program never waits for the agent, none of its system calls returns
 //! anything else, and the kernel disarms everything when the agent dies.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fmt;
 use std::io;
 
@@ -42,20 +42,20 @@ pub trait PageSampler: Send {
 
     /// Begins to sample a range: the whole pages of one region, which may begin and end within a
     /// page. It has to be ended even if its memory is gone.
-    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// Arms whole pages of a range that has begun. Absent pages are not armed; pages that were
     /// armed stay so.
-    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// Ends the sampling of a range, and disarms it. No error if nothing was armed.
-    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }

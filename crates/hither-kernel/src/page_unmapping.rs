@@ -15,7 +15,7 @@
 //! owns nor may write. A folio of several pages has to be split first, which `MADV_COLD` on a part
 //! of it does; that unmaps all of it. See [`MappedProcess`] for what the calls need.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -39,7 +39,7 @@ const OF_FILE: u64 = 1 << 61;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedPage {
     /// Where it is mapped.
-    pub address: u64,
+    pub address: Address,
     /// Its offset in the file.
     pub offset: u64,
 }
@@ -80,7 +80,7 @@ impl UnmappableProcess {
     /// Whether a page of a file is in its page table.
     fn has(&self, page: MappedPage) -> bool {
         let mut entry = [0; 8];
-        let at = page.address / page_bytes() * 8;
+        let at = page.address.0 / page_bytes() * 8;
         let read = self.page_map.read_exact_at(&mut entry, at);
         let wanted = PRESENT | OF_FILE;
         read.is_ok() && u64::from_ne_bytes(entry) & wanted == wanted
@@ -88,7 +88,7 @@ impl UnmappableProcess {
 
     fn advise(&self, pages: &[MappedPage], advice: libc::c_int) -> Result<(), PageCacheError> {
         let range = |page: &MappedPage| libc::iovec {
-            iov_base: page.address as *mut libc::c_void,
+            iov_base: page.address.0 as *mut libc::c_void,
             iov_len: page_bytes() as usize,
         };
         let ranges: Vec<libc::iovec> = pages.iter().map(range).collect();
@@ -358,8 +358,9 @@ mod tests {
         match faults {
             Ok(mut faults) => {
                 let mut seen = Vec::new();
-                faults.drain(&mut |fault| seen.push(fault.address / page_bytes()));
-                let was_seen = |page: &&MappedPage| seen.contains(&(page.address / page_bytes()));
+                faults.drain(&mut |fault| seen.push(fault.address.page_start(page_bytes())));
+                let was_seen =
+                    |page: &&MappedPage| seen.contains(&page.address.page_start(page_bytes()));
                 assert_eq!(sampled.iter().filter(was_seen).count(), sampled.len());
             }
             Err(reason) => skip_on_this_machine(reason),

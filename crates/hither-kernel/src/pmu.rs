@@ -188,7 +188,7 @@ fn on_trial(event: Event) -> Result<bool, WatchError> {
     }
     let mut seen = Vec::new();
     if let Ok(rings) = &mut rings {
-        rings.drain(&mut |sample| seen.push(sample.address));
+        rings.drain(&mut |sample| seen.push(sample.address.0));
     }
     // SAFETY: mapped above, and nothing refers to it.
     unsafe { syscalls::unmap(base, bytes) };

@@ -4,7 +4,7 @@
 //! failing call would change the program's `errno`. These go straight to the kernel and return the
 //! negated error number.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::ffi::CStr;
 
 pub use crate::arch::syscall;
@@ -99,9 +99,9 @@ fn policy(bind: &Bind) -> [usize; 3] {
 
 /// `mbind` without moving anything: what of the range has no page yet gets its pages by this
 /// policy.
-pub fn bind(address: u64, length: u64, bind: Bind) -> Result<(), i32> {
+pub fn bind(address: Address, length: u64, bind: Bind) -> Result<(), i32> {
     let [mode, mask, bits] = policy(&bind);
-    let arguments = [address as usize, length as usize, mode, mask, bits, 0];
+    let arguments = [address.0 as usize, length as usize, mode, mask, bits, 0];
     // SAFETY: the mask has as many bits as the call is told, and a policy changes where pages come
     // from, not what any memory holds.
     checked(unsafe { syscall(libc::SYS_mbind, arguments) }).map(drop)

@@ -22,7 +22,7 @@
 //! armed through the page map's scan, which marks what fits a condition in one step: present, not
 //! marked yet, not huge.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -73,11 +73,11 @@ trait Kernel: Send {
     /// Asks for the features.
     fn set_up(&mut self, uffd: &OwnedFd) -> Result<(), i32>;
     fn page_map(&mut self, pid: Pid) -> Result<File, i32>;
-    fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
-    fn unregister(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
+    fn register(&mut self, uffd: &OwnedFd, start: Address, length: u64) -> Result<(), i32>;
+    fn unregister(&mut self, uffd: &OwnedFd, start: Address, length: u64) -> Result<(), i32>;
     /// Whether the page at `start` is part of a huge one.
-    fn is_huge(&mut self, page_map: &File, start: u64) -> Result<bool, i32>;
-    fn protect(&mut self, page_map: &File, start: u64, length: u64) -> Result<(), i32>;
+    fn is_huge(&mut self, page_map: &File, start: Address) -> Result<bool, i32>;
+    fn protect(&mut self, page_map: &File, start: Address, length: u64) -> Result<(), i32>;
 }
 
 /// The way that write-protects.
@@ -95,7 +95,7 @@ struct Program {
     uffd: OwnedFd,
     page_map: File,
     /// What is registered, by the first whole page of each region: start and length.
-    registered: BTreeMap<u64, (u64, u64)>,
+    registered: BTreeMap<Address, (Address, u64)>,
 }
 
 impl WriteProtectSampler {
@@ -139,15 +139,15 @@ impl PageSampler for WriteProtectSampler {
         self.0.offered(offer)
     }
 
-    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         self.0.begin(pid, start, length)
     }
 
-    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         self.0.arm(pid, start, length)
     }
 
-    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         self.0.end(pid, start, length)
     }
 
@@ -196,18 +196,18 @@ impl<K: Kernel> Programs<K> {
         Ok(())
     }
 
-    fn begin(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn begin(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let program = self
             .programs
             .get_mut(&pid)
             .ok_or(SamplingError::NotOffered)?;
         let page = page_bytes();
-        let (first, end) = (start.next_multiple_of(page), start + length);
-        let within = (first, (end / page * page).saturating_sub(first));
+        let (first, end) = (start.next_page_start(page).unwrap_or(start), start + length);
+        let within = (first, end.page_start(page).0.saturating_sub(first.0));
         let step = (within.1 / HUGE_PAGE_PROBES).max(1).next_multiple_of(page);
         let (mut probes, mut huge) = (0, 0);
-        for at in (first..first + within.1).step_by(step as usize) {
-            let is_huge = self.kernel.is_huge(&program.page_map, at);
+        for at in (0..within.1).step_by(step as usize) {
+            let is_huge = self.kernel.is_huge(&program.page_map, first + at);
             huge += u64::from(is_huge.map_err(SamplingError::from_errno)?);
             probes += 1;
         }
@@ -215,8 +215,8 @@ impl<K: Kernel> Programs<K> {
         if 2 * huge > probes {
             return Err(SamplingError::HugePages);
         }
-        let outer = start / page * page;
-        let after = end.checked_next_multiple_of(page).unwrap_or(end);
+        let outer = start.page_start(page);
+        let after = end.next_page_start(page).unwrap_or(end);
         let around = (outer, after - outer);
         let mut registered = Err(libc::EINVAL);
         for (start, length) in [around, within] {
@@ -232,7 +232,7 @@ impl<K: Kernel> Programs<K> {
         registered.map_err(SamplingError::from_errno)
     }
 
-    fn arm(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn arm(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let program = self.programs.get(&pid).ok_or(SamplingError::NotOffered)?;
         let armed = self.kernel.protect(&program.page_map, start, length);
         armed.map_err(|error| match error {
@@ -243,11 +243,11 @@ impl<K: Kernel> Programs<K> {
         })
     }
 
-    fn end(&mut self, pid: Pid, start: u64, length: u64) -> Result<(), SamplingError> {
+    fn end(&mut self, pid: Pid, start: Address, length: u64) -> Result<(), SamplingError> {
         let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
-        let first = start.next_multiple_of(page_bytes());
+        let first = start.next_page_start(page_bytes()).unwrap_or(start);
         let (start, length) = program.registered.remove(&first).unwrap_or((start, length));
         match self.kernel.unregister(&program.uffd, start, length) {
             // Unmapped, or gone with its process.
@@ -276,7 +276,7 @@ impl Own {
         };
         (0..pages).for_each(|page| own.touch(page));
         offer_own(arm)?;
-        arm.begin(Pid::own(), own.pages as u64, length as u64)?;
+        arm.begin(Pid::own(), Address(own.pages as u64), length as u64)?;
         Ok(own)
     }
 
@@ -290,12 +290,12 @@ impl Own {
 
     fn arm(&self, arm: &mut WriteProtectSampler, page: u64) -> Result<(), SamplingError> {
         let start = self.pages as u64 + page * self.page_bytes as u64;
-        arm.arm(Pid::own(), start, self.page_bytes as u64)
+        arm.arm(Pid::own(), Address(start), self.page_bytes as u64)
     }
 
     fn end(self, arm: &mut WriteProtectSampler) {
         // Closing the descriptor undoes all that this might have left.
-        let _ = arm.end(Pid::own(), self.pages as u64, self.length as u64);
+        let _ = arm.end(Pid::own(), Address(self.pages as u64), self.length as u64);
         arm.ended(Pid::own());
     }
 }
@@ -368,9 +368,9 @@ impl Kernel for Linux {
         page_map::open(pid)
     }
 
-    fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
+    fn register(&mut self, uffd: &OwnedFd, start: Address, length: u64) -> Result<(), i32> {
         let mut range = Register {
-            start,
+            start: start.0,
             length,
             mode: MODE_WP,
             ioctls: 0,
@@ -385,8 +385,8 @@ impl Kernel for Linux {
         }
     }
 
-    fn unregister(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
-        let range = [start, length];
+    fn unregister(&mut self, uffd: &OwnedFd, start: Address, length: u64) -> Result<(), i32> {
+        let range = [start.0, length];
         // SAFETY: the request reads two words.
         let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOC_UNREGISTER, range.as_ptr()) };
         if result == 0 {
@@ -396,11 +396,11 @@ impl Kernel for Linux {
         }
     }
 
-    fn is_huge(&mut self, page_map: &File, start: u64) -> Result<bool, i32> {
+    fn is_huge(&mut self, page_map: &File, start: Address) -> Result<bool, i32> {
         page_map::is_huge(page_map, start)
     }
 
-    fn protect(&mut self, page_map: &File, start: u64, length: u64) -> Result<(), i32> {
+    fn protect(&mut self, page_map: &File, start: Address, length: u64) -> Result<(), i32> {
         page_map::protect(page_map, start, length)
     }
 }

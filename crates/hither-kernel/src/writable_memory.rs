@@ -2,7 +2,7 @@
 //! shared mappings. Pages of mapped files are not among it.
 
 use crate::file_id::Inode;
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -47,9 +47,9 @@ impl MemoryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritableRange {
     /// The first address.
-    pub start: u64,
+    pub start: Address,
     /// The address behind the last.
-    pub end: u64,
+    pub end: Address,
     /// What it is.
     pub kind: MemoryKind,
     /// Of shared memory: its inode, which is the same for all who map it.
@@ -122,8 +122,8 @@ fn ranges_in(maps: &str, but: &[Inode]) -> Vec<WritableRange> {
             data_end = end;
         }
         ranges.extend(kind.map(|kind| WritableRange {
-            start,
-            end,
+            start: Address(start),
+            end: Address(end),
             kind,
             file: file.filter(|_| kind == MemoryKind::Shared),
         }));
@@ -177,7 +177,7 @@ mod tests {
         let ranges = ranges_in(MAPS, &[ours]);
         let short: Vec<(u64, MemoryKind)> = ranges
             .iter()
-            .map(|range| (range.start, range.kind))
+            .map(|range| (range.start.0, range.kind))
             .collect();
         assert_eq!(
             short,
@@ -192,7 +192,7 @@ mod tests {
                 (0x7ffc_0000_0000, MemoryKind::Stack),
             ]
         );
-        assert_eq!(ranges[1].end, 0x70_0000);
+        assert_eq!(ranges[1].end, Address(0x70_0000));
         let files: Vec<_> = ranges.iter().filter_map(|range| range.file).collect();
         assert_eq!(files, [Inode::on(0, 5, 32), Inode::on(0, 0x1a, 34)]);
         assert_eq!(ranges_in(MAPS, &[]).len(), ranges.len() + 1);
@@ -210,12 +210,16 @@ mod tests {
         for (address, kind) in addresses {
             let found = ranges
                 .iter()
-                .find(|range| (range.start..range.end).contains(&address));
+                .find(|range| (range.start..range.end).contains(&Address(address)));
             assert_eq!(found.map(|range| range.kind), Some(kind), "{address:x}");
         }
         // A test runs on a thread whose stack is mapped by pthread_create.
         let stack = &raw const local as u64;
-        assert!(ranges.iter().any(|of| (of.start..of.end).contains(&stack)));
+        assert!(
+            ranges
+                .iter()
+                .any(|of| (of.start..of.end).contains(&Address(stack)))
+        );
         assert_eq!(writable_memory(Pid(0)), []);
     }
 

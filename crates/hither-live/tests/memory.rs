@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::{RegionTier, SiteTier};
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::samplers::SamplerCandidate;
@@ -291,7 +291,7 @@ impl Machine for Pretended {
     fn move_pages(
         &self,
         _: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
@@ -301,11 +301,11 @@ impl Machine for Pretended {
         let mut moved = self.moved.lock().expect("no panic");
         states.clear();
         for address in addresses {
-            let address = address / self.page_bytes() * self.page_bytes();
+            let address = address.page_start(self.page_bytes());
             if let Some(node) = to {
-                moved.insert(address, node);
+                moved.insert(address.0, node);
             }
-            let node = moved.get(&address).copied().unwrap_or_default();
+            let node = moved.get(&address.0).copied().unwrap_or_default();
             states.push(PageState::On(node));
         }
         Ok(())

@@ -48,6 +48,7 @@ mod live {
     use std::ops::Range;
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+    use hither_ids::Address;
     use hither_kernel::memory_policy::{Bind, BindMode};
     use hither_kernel::page_bytes;
     use hither_kernel::process::monotonic_ns;
@@ -209,7 +210,7 @@ mod live {
         thread::push(
             session,
             &Record::Region {
-                start,
+                start: Address(start),
                 length: end - start,
                 signature: region.signature,
                 time_ns: monotonic_ns(),
@@ -285,7 +286,7 @@ mod live {
             thread::push(
                 session,
                 &Record::RegionEnd {
-                    start,
+                    start: Address(start),
                     length: end - start,
                     time_ns: monotonic_ns(),
                 },
@@ -333,7 +334,8 @@ mod live {
         let mut done = 0;
         for request in requests.take(process::id()).take(REQUESTS_A_CALL_MAX) {
             done += 1;
-            let range = request.start..request.start.saturating_add(request.length);
+            let start = request.start.0;
+            let range = start..start.saturating_add(request.length);
             bind(session, range, request.bind, false);
         }
         if done == REQUESTS_A_CALL_MAX {
@@ -367,7 +369,7 @@ mod live {
     ) {
         let (start, length) = (range.start, range.end - range.start);
         let record = Record::Bound {
-            start,
+            start: Address(start),
             length,
             bind,
             error,
@@ -491,6 +493,6 @@ mod live {
         if pages.is_empty() {
             return Ok(());
         }
-        syscalls::bind(pages.start, pages.end - pages.start, policy)
+        syscalls::bind(Address(pages.start), pages.end - pages.start, policy)
     }
 }

@@ -12,7 +12,7 @@
 //! A stray store of a program may hit this memory. So every word that is read is checked, every
 //! loop is bounded, and the receiver must check a request against its own regions.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use hither_kernel::memory_policy::{Bind, BindMode};
@@ -143,7 +143,7 @@ impl BindRequestQueue {
             .load()
             .filter(|_| is_it)
             .map(|bind| BindRequest {
-                start: slot.start.load(Ordering::Relaxed),
+                start: Address(slot.start.load(Ordering::Relaxed)),
                 length: slot.length.load(Ordering::Relaxed),
                 bind,
             });
@@ -206,7 +206,7 @@ impl<'a> BindRequestSender<'a> {
     pub fn post(
         &mut self,
         process: Pid,
-        start: u64,
+        start: Address,
         length: u64,
         bind: Bind,
     ) -> Result<(), QueueFull> {
@@ -220,7 +220,7 @@ impl<'a> BindRequestSender<'a> {
             .ok_or(QueueFull)?;
         let number = self.0.posted.load(Ordering::Relaxed);
         slot.number.store(u64::from(number), Ordering::Relaxed);
-        slot.start.store(start, Ordering::Relaxed);
+        slot.start.store(start.0, Ordering::Relaxed);
         slot.length.store(length, Ordering::Relaxed);
         slot.policy.store(Some(bind));
         slot.state.store(u64::from(process.0), Ordering::Release);
@@ -268,7 +268,7 @@ impl<'a> BindRequestSender<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindRequest {
     /// The first byte of the range.
-    pub start: u64,
+    pub start: Address,
     /// Its length in bytes.
     pub length: u64,
     /// The policy to give it.
@@ -378,13 +378,13 @@ mod tests {
         );
         let quiet = received.pending();
         orders
-            .post(Pid(10), 1 << 20, 4096, preferred(2))
+            .post(Pid(10), Address(1 << 20), 4096, preferred(2))
             .expect("room");
         orders
-            .post(Pid(11), 2 << 20, 8192, preferred(4))
+            .post(Pid(11), Address(2 << 20), 8192, preferred(4))
             .expect("room");
         orders
-            .post(Pid(10), 3 << 20, 4096, preferred(8))
+            .post(Pid(10), Address(3 << 20), 4096, preferred(8))
             .expect("room");
         assert_eq!(received.pending(), quiet + 3);
         let taken: Vec<_> = received.take(Pid(10)).collect();
@@ -393,7 +393,13 @@ mod tests {
             length,
             bind: preferred(nodes),
         };
-        assert_eq!(taken, [order(1 << 20, 4096, 2), order(3 << 20, 4096, 8)]);
+        assert_eq!(
+            taken,
+            [
+                order(Address(1 << 20), 4096, 2),
+                order(Address(3 << 20), 4096, 8)
+            ]
+        );
         assert_eq!(received.take(Pid(10)).count(), 0, "taken is taken");
         assert_eq!(received.take(Pid(11)).count(), 1);
     }
@@ -408,18 +414,20 @@ mod tests {
             BindRequestReceiver::new(&board),
         );
         let starts = |taken: &mut dyn Iterator<Item = BindRequest>| -> Vec<u64> {
-            taken.map(|order| order.start).collect()
+            taken.map(|order| order.start.0).collect()
         };
         for order in 0..200 {
             let process = if order < 50 { 1 } else { 2 };
             orders
-                .post(Pid(process), order, 1, preferred(1))
+                .post(Pid(process), Address(order), 1, preferred(1))
                 .expect("room");
         }
         // Later ones come to the slots before the others.
         assert_eq!(received.take(Pid(1)).count(), 50);
         for order in 200..300 {
-            orders.post(Pid(2), order, 1, preferred(1)).expect("room");
+            orders
+                .post(Pid(2), Address(order), 1, preferred(1))
+                .expect("room");
         }
         let first: Vec<u64> = (50..114).collect();
         assert_eq!(starts(&mut received.take(Pid(2)).take(64)), first);
@@ -435,16 +443,20 @@ mod tests {
             BindRequestReceiver::new(&board),
         );
         for order in 0..3 {
-            orders.post(Pid(5), order, 1, preferred(1)).expect("room");
+            orders
+                .post(Pid(5), Address(order), 1, preferred(1))
+                .expect("room");
         }
         let mut taken = received.take(Pid(5));
-        assert_eq!(taken.next().map(|order| order.start), Some(0));
+        assert_eq!(taken.next().map(|order| order.start.0), Some(0));
         assert_eq!(received.take(Pid(5)).count(), 2);
         for order in 3..6 {
-            orders.post(Pid(5), order, 1, preferred(1)).expect("room");
+            orders
+                .post(Pid(5), Address(order), 1, preferred(1))
+                .expect("room");
         }
         assert_eq!(taken.next(), None);
-        let left: Vec<u64> = received.take(Pid(5)).map(|order| order.start).collect();
+        let left: Vec<u64> = received.take(Pid(5)).map(|order| order.start.0).collect();
         assert_eq!(left, [3, 4, 5]);
     }
 
@@ -458,13 +470,16 @@ mod tests {
         for order in 0..REQUESTS_MAX as u64 {
             let process = 1 + (order % 2) as u32;
             orders
-                .post(Pid(process), order, 1, preferred(1))
+                .post(Pid(process), Address(order), 1, preferred(1))
                 .expect("room");
         }
-        assert_eq!(orders.post(Pid(1), 0, 1, preferred(1)), Err(QueueFull));
+        assert_eq!(
+            orders.post(Pid(1), Address(0), 1, preferred(1)),
+            Err(QueueFull)
+        );
         orders.withdraw(Pid(1));
         assert_eq!(received.take(Pid(1)).count(), 0);
-        assert_eq!(orders.post(Pid(3), 0, 1, preferred(1)), Ok(()));
+        assert_eq!(orders.post(Pid(3), Address(0), 1, preferred(1)), Ok(()));
         assert_eq!(received.take(Pid(2)).count(), REQUESTS_MAX / 2);
         // A process that was killed while it read a slot leaves it so.
         board.slots[0].state.store(4 | TAKEN, Ordering::Relaxed);
@@ -487,9 +502,9 @@ mod tests {
                             // Before the last look, so that it misses nothing.
                             let last = done.load(Ordering::Acquire);
                             for order in received.take(Pid(7)) {
-                                assert_eq!(order.length, order.start * 3, "torn");
-                                assert_eq!(order.bind, preferred(order.start * 5), "torn");
-                                sum += order.start;
+                                assert_eq!(order.length, order.start.0 * 3, "torn");
+                                assert_eq!(order.bind, preferred(order.start.0 * 5), "torn");
+                                sum += order.start.0;
                             }
                             if last {
                                 return sum;
@@ -501,7 +516,7 @@ mod tests {
             let mut orders = BindRequestSender::new(&board);
             for value in 1..=POSTED {
                 while orders
-                    .post(Pid(7), value, value * 3, preferred(value * 5))
+                    .post(Pid(7), Address(value), value * 3, preferred(value * 5))
                     .is_err()
                 {
                     std::thread::yield_now();
@@ -642,7 +657,12 @@ mod tests {
                 assert!(received.take(Pid(process)).count() <= REQUESTS_MAX);
                 received.site(u64::from(process));
                 let _ = orders.set_site(random(), Some(preferred(1)));
-                let _ = orders.post(Pid(process), random(), random(), preferred(random()));
+                let _ = orders.post(
+                    Pid(process),
+                    Address(random()),
+                    random(),
+                    preferred(random()),
+                );
                 orders.withdraw(Pid(process));
             }
             received.pending();

@@ -53,7 +53,7 @@ pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> boo
             start,
             length,
             time_ns,
-        } => ends_by(ADDRESS_MAX, start, length) && is_past(time_ns),
+        } => ends_by(ADDRESS_MAX, start.0, length) && is_past(time_ns),
         // Answers to bind requests repeat their ranges, whatever these are.
         Record::Bound { time_ns, .. }
         | Record::Construct { time_ns, .. }
@@ -109,7 +109,7 @@ mod tests {
             },
             Record::ExecFailed { pid: PID_MAX },
             Record::RegionEnd {
-                start: 0,
+                start: Address(0),
                 length: ADDRESS_MAX,
                 time_ns: 1,
             },
@@ -126,7 +126,7 @@ mod tests {
                 pid: Pid(PID_MAX.0 + 1),
             },
             Record::RegionEnd {
-                start: 1,
+                start: Address(1),
                 length: ADDRESS_MAX,
                 time_ns: 1,
             },

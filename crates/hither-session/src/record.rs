@@ -9,7 +9,7 @@
 //! (16 bits), `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are
 //! zero-padded to whole words, with their length in a word before them.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::memory_policy::{Bind, BindMode};
 
@@ -170,7 +170,7 @@ pub enum Record<'a> {
     /// part of it is in another region: such regions ended before.
     Region {
         /// Its first byte. Neither end need be a page's.
-        start: u64,
+        start: Address,
         /// Length in bytes.
         length: u64,
         /// The call site's signature. Memory that was moved or resized keeps its first one.
@@ -186,7 +186,7 @@ pub enum Record<'a> {
     /// moved. It may be part of a region, the rest of which remains, or span several.
     RegionEnd {
         /// Its first byte.
-        start: u64,
+        start: Address,
         /// Length in bytes.
         length: u64,
         /// CLOCK_MONOTONIC before the call that ended it, in nanoseconds: whatever gets this memory
@@ -196,7 +196,7 @@ pub enum Record<'a> {
     /// The program has given a range its memory policy (`mbind`), or tried to.
     Bound {
         /// The first byte of the requested range.
-        start: u64,
+        start: Address,
         /// Its length in bytes.
         length: u64,
         /// The policy.
@@ -398,8 +398,8 @@ impl<'a> Record<'a> {
                 cpu,
                 kind,
             } => {
-                for word in [start, length, signature, time_ns] {
-                    writer.word(word);
+                for word in [start, Address(length), Address(signature), Address(time_ns)] {
+                    writer.word(word.0);
                 }
                 (REGION, kind as u8, u32::from(cpu))
             }
@@ -408,8 +408,8 @@ impl<'a> Record<'a> {
                 length,
                 time_ns,
             } => {
-                for word in [start, length, time_ns] {
-                    writer.word(word);
+                for word in [start, Address(length), Address(time_ns)] {
+                    writer.word(word.0);
                 }
                 (REGION_END, 0, 0)
             }
@@ -421,8 +421,13 @@ impl<'a> Record<'a> {
                 site,
                 time_ns,
             } => {
-                for word in [start, length, bind.nodes, time_ns] {
-                    writer.word(word);
+                for word in [
+                    start,
+                    Address(length),
+                    Address(bind.nodes),
+                    Address(time_ns),
+                ] {
+                    writer.word(word.0);
                 }
                 let site = if site { SITE_BOUND } else { 0 };
                 (BOUND, bind.mode as u8, error & !SITE_BOUND | site)
@@ -590,7 +595,7 @@ impl<'a> Record<'a> {
                 object: reader.word()?,
             },
             REGION => Record::Region {
-                start: reader.word()?,
+                start: Address(reader.word()?),
                 length: reader.word()?,
                 signature: reader.word()?,
                 time_ns: reader.word()?,
@@ -598,12 +603,12 @@ impl<'a> Record<'a> {
                 kind: RegionKind::from_wire(a)?,
             },
             REGION_END => Record::RegionEnd {
-                start: reader.word()?,
+                start: Address(reader.word()?),
                 length: reader.word()?,
                 time_ns: reader.word()?,
             },
             BOUND => Record::Bound {
-                start: reader.word()?,
+                start: Address(reader.word()?),
                 length: reader.word()?,
                 bind: Bind {
                     mode: BindMode::from_wire(a)?,

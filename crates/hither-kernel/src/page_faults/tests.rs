@@ -1,6 +1,6 @@
 //! Tests: refusals, records by hand, and the page faults of this machine.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -152,7 +152,7 @@ fn records_are_read_where_they_wrap_around() {
     let sample = |at: u64| [7 | 8 << 32, 1000 + at, 0x7f00_0000 + at, 3];
     let expected = |at: u64| Fault {
         time_ns: 1000 + at,
-        address: 0x7f00_0000 + at,
+        address: Address(0x7f00_0000 + at),
         pid: Pid(7),
         tid: Tid(8),
         cpu: 3,
@@ -207,7 +207,7 @@ fn accesses_that_a_cache_served_are_left_out() {
         written.record(RECORD_SAMPLE, USER, &[7, 1, at, 3, source]);
     }
     let (faults, lost) = written.faults();
-    let kept: Vec<u64> = faults.iter().map(|fault| fault.address).collect();
+    let kept: Vec<u64> = faults.iter().map(|fault| fault.address.0).collect();
     let expected = (0..).zip(&cases).filter(|(_, (_, kept))| *kept);
     assert_eq!(kept, expected.map(|(at, _)| at).collect::<Vec<u64>>());
     assert_eq!(lost, 0);

@@ -1,6 +1,6 @@
 //! Each refusal of the kernel by a scripted one, and what really happens by ours.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io::Read;
 
@@ -52,8 +52,8 @@ impl Kernel for Scripted {
         self.answer("page_map", some_file())
     }
 
-    fn register(&mut self, _: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
-        self.ranges.push((start, length));
+    fn register(&mut self, _: &OwnedFd, start: Address, length: u64) -> Result<(), i32> {
+        self.ranges.push((start.0, length));
         match self.ranges.len() {
             1 => self
                 .answer("register", ())
@@ -62,17 +62,17 @@ impl Kernel for Scripted {
         }
     }
 
-    fn unregister(&mut self, _: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
-        self.ranges.push((start, length));
+    fn unregister(&mut self, _: &OwnedFd, start: Address, length: u64) -> Result<(), i32> {
+        self.ranges.push((start.0, length));
         self.answer("unregister", ())
     }
 
-    fn is_huge(&mut self, _: &File, _: u64) -> Result<bool, i32> {
+    fn is_huge(&mut self, _: &File, _: Address) -> Result<bool, i32> {
         let huge = self.huge;
         self.answer("is_huge", huge)
     }
 
-    fn protect(&mut self, _: &File, _: u64, _: u64) -> Result<(), i32> {
+    fn protect(&mut self, _: &File, _: Address, _: u64) -> Result<(), i32> {
         self.answer("protect", ())
     }
 }
@@ -101,7 +101,10 @@ fn an_offer_that_cannot_be_taken_leaves_nothing() {
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Err(reason), "{call} {error}");
-        assert_eq!(arm.begin(Pid(5), 0, 4096), Err(SamplingError::NotOffered));
+        assert_eq!(
+            arm.begin(Pid(5), Address(0), 4096),
+            Err(SamplingError::NotOffered)
+        );
     }
 }
 
@@ -109,10 +112,13 @@ fn an_offer_that_cannot_be_taken_leaves_nothing() {
 fn a_process_that_does_it_itself_is_left_alone() {
     let mut arm = Programs::new(Scripted::default());
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(Pid(5), 0, 4096), Ok(()));
+    assert_eq!(arm.begin(Pid(5), Address(0), 4096), Ok(()));
     let leave = UserfaultfdOffer { fd: -1, ..OFFER };
     assert_eq!(arm.offered(&leave), Err(SamplingError::InUse));
-    assert_eq!(arm.arm(Pid(5), 0, 4096), Err(SamplingError::NotOffered));
+    assert_eq!(
+        arm.arm(Pid(5), Address(0), 4096),
+        Err(SamplingError::NotOffered)
+    );
 }
 
 #[test]
@@ -127,8 +133,12 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.begin(Pid(5), 0, 1 << 20), Err(reason), "{call} {error}");
-        assert_eq!(arm.end(Pid(5), 0, 1 << 20), Ok(()));
+        assert_eq!(
+            arm.begin(Pid(5), Address(0), 1 << 20),
+            Err(reason),
+            "{call} {error}"
+        );
+        assert_eq!(arm.end(Pid(5), Address(0), 1 << 20), Ok(()));
     }
     for (error, reason) in [
         (libc::EPERM, SamplingError::NoMemory),
@@ -140,8 +150,8 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing("protect", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.begin(Pid(5), 0, 1 << 20), Ok(()));
-        assert_eq!(arm.arm(Pid(5), 0, 4096), Err(reason), "{error}");
+        assert_eq!(arm.begin(Pid(5), Address(0), 1 << 20), Ok(()));
+        assert_eq!(arm.arm(Pid(5), Address(0), 4096), Err(reason), "{error}");
     }
     for (error, answer) in [
         (libc::EINVAL, Ok(())),
@@ -151,7 +161,7 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     ] {
         let mut arm = Scripted::refusing("unregister", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
-        assert_eq!(arm.end(Pid(5), 0, 4096), answer, "{error}");
+        assert_eq!(arm.end(Pid(5), Address(0), 4096), answer, "{error}");
     }
 }
 
@@ -166,18 +176,18 @@ fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
         let mut arm = Scripted::refusing(refused, libc::EBUSY);
         assert_eq!(arm.offered(&OFFER), Ok(()));
         assert_eq!(
-            arm.begin(Pid(5), 4 * page + 16, 4 * page),
+            arm.begin(Pid(5), Address(4 * page + 16), 4 * page),
             Ok(()),
             "{refused}"
         );
         // It is ended as what was sampled of it, its whole pages.
-        assert_eq!(arm.end(Pid(5), 5 * page, 3 * page), Ok(()));
+        assert_eq!(arm.end(Pid(5), Address(5 * page), 3 * page), Ok(()));
         assert_eq!(arm.kernel.ranges, expected, "{refused}");
     }
     let mut arm = Scripted::refusing("register", libc::EBUSY);
     assert_eq!(arm.offered(&OFFER), Ok(()));
     assert_eq!(
-        arm.begin(Pid(5), 4 * page, 2 * page),
+        arm.begin(Pid(5), Address(4 * page), 2 * page),
         Err(SamplingError::InUse)
     );
     assert_eq!(arm.kernel.ranges, [(4 * page, 2 * page)], "no other");
@@ -197,15 +207,15 @@ fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
     // SAFETY: it is mapped, and nobody else's.
     unsafe { block.write(7) };
     let start = block as u64;
-    assert_eq!(arm.begin(pid, start + 16, 7 * page + 100), Ok(()));
-    assert_eq!(arm.arm(pid, start + page, 6 * page), Ok(()));
+    assert_eq!(arm.begin(pid, Address(start + 16), 7 * page + 100), Ok(()));
+    assert_eq!(arm.arm(pid, Address(start + page), 6 * page), Ok(()));
     // SAFETY: nothing refers to the mapping.
     let moved = unsafe { libc::mremap(block.cast(), length, 2 * length, libc::MREMAP_MAYMOVE) };
     assert_ne!(moved, libc::MAP_FAILED);
     let moved = moved.cast::<u8>();
     // SAFETY: it is mapped, and nobody else's.
     assert_eq!(unsafe { moved.read() }, 7);
-    assert_eq!(arm.end(pid, start + page, 6 * page), Ok(()));
+    assert_eq!(arm.end(pid, Address(start + page), 6 * page), Ok(()));
     // SAFETY: as above.
     unsafe { syscalls::unmap(moved, 2 * length) };
 }
@@ -217,7 +227,10 @@ fn huge_pages_are_left_whole() {
         ..Scripted::default()
     });
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(Pid(5), 0, 1 << 30), Err(SamplingError::HugePages));
+    assert_eq!(
+        arm.begin(Pid(5), Address(0), 1 << 30),
+        Err(SamplingError::HugePages)
+    );
     assert!(!arm.kernel.calls.contains(&"register"));
     let looked = arm.kernel.calls.iter().filter(|&&call| call == "is_huge");
     assert_eq!(looked.count(), 16, "not at all of it");
@@ -298,16 +311,19 @@ fn what_is_not_sampled_any_more_cannot_be_armed() {
     };
     assert_eq!(own.arm(&mut arm, 0), Ok(()));
     let start = own.pages as u64;
-    assert_eq!(arm.end(Pid::own(), start, own.length as u64), Ok(()));
+    assert_eq!(
+        arm.end(Pid::own(), Address(start), own.length as u64),
+        Ok(())
+    );
     assert_eq!(faults_of(|| own.touch(0)), 0);
     assert_eq!(own.arm(&mut arm, 0), Err(SamplingError::NoMemory));
     // A second userfaultfd may have it now, and then we may not.
     let mut other = WriteProtectSampler(Programs::new(Linux));
     assert_eq!(offer_own(&mut other), Ok(()));
     let length = own.length as u64;
-    assert_eq!(other.begin(Pid::own(), start, length), Ok(()));
+    assert_eq!(other.begin(Pid::own(), Address(start), length), Ok(()));
     assert_eq!(
-        arm.begin(Pid::own(), start, length),
+        arm.begin(Pid::own(), Address(start), length),
         Err(SamplingError::InUse)
     );
 }

@@ -26,10 +26,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::config::FileMigrationConfig;
-use super::event::{Decision, Input, Order, TimedInput};
+use super::event::{Decision, FilePages, Input, Order, TimedInput};
 use crate::controller::{Controller, NoNote};
 use crate::error::{Error, Result};
-use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
+use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason};
 use crate::references::{BlockPosition, References};
 
 /// Pages of a block. Smaller blocks would mean more counters, and moving a single page costs as
@@ -377,13 +377,13 @@ impl FileMigrationController {
     }
 
     /// Notes a job, and returns its number and its ranges of pages.
-    fn job(&mut self, file: u32, blocks: Vec<Block>, to: Option<Node>) -> (u64, Vec<PageRange>) {
+    fn job(&mut self, file: u32, blocks: Vec<Block>, to: Option<Node>) -> (u64, Vec<FilePages>) {
         let job = self.job_count;
         self.job_count += 1;
         let index = |block: &Block| self.references.position(*block).index;
         let block_bytes = self.page_bytes * u64::from(BLOCK_PAGES);
         let runs = blocks.chunk_by(|a, b| index(a) + 1 == index(b));
-        let ranges = runs.map(|run| PageRange {
+        let ranges = runs.map(|run| FilePages {
             start: u64::from(index(&run[0])) * block_bytes,
             pages: run.len() as u32 * BLOCK_PAGES,
         });

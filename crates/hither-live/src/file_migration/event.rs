@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller;
 use crate::decision_log::hex;
-use crate::numa::ranges::{LocatedRun, MoveResult, PageRange};
+use crate::numa::ranges::{LocatedRun, MoveResult};
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
@@ -45,7 +45,7 @@ pub(crate) enum Order {
         job: u64,
         #[serde(with = "hex")]
         file: u64,
-        ranges: Vec<PageRange>,
+        ranges: Vec<FilePages>,
     },
     /// Move these pages, as far as they are cached.
     Move {
@@ -54,7 +54,7 @@ pub(crate) enum Order {
         file: u64,
         /// The kernel's number of the node.
         to: KernelNode,
-        ranges: Vec<PageRange>,
+        ranges: Vec<FilePages>,
         /// Counted accesses to these pages: from the nodes that hold them, and from the node that
         /// they move to.
         here: u64,
@@ -66,3 +66,11 @@ pub(crate) enum Order {
 
 /// A decision of the controller.
 pub(crate) type Decision = controller::Decision<Order, controller::NoNote>;
+
+/// Consecutive pages of a file, from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FilePages {
+    #[serde(with = "hex")]
+    pub(crate) start: u64,
+    pub(crate) pages: u32,
+}

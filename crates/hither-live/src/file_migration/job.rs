@@ -5,12 +5,13 @@
 //! leaves the cache between the check and the mapping is read in all the same: this is harmless,
 //! and rare.
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::file_map::FileMap;
 use hither_kernel::page_cache::{CachedFile, PageCacheError};
 use hither_kernel::process::thread_cpu_ns;
 
 use super::controller::BLOCK_PAGES;
+use super::event::FilePages;
 use crate::numa::mover::{self, JobResult, Task, Worker, push_refused};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
 
@@ -19,7 +20,7 @@ pub(super) struct FileJob {
     pub(super) job: u64,
     pub(super) file: Box<dyn CachedFile>,
     /// Ranges of whole blocks, in order. Each begins at an offset in the file.
-    pub(super) ranges: Vec<PageRange>,
+    pub(super) ranges: Vec<FilePages>,
     /// The node to move them to; `None`: look them up.
     pub(super) to: Option<KernelNode>,
     pub(super) page_bytes: u64,
@@ -30,7 +31,7 @@ struct EnteredRun {
     /// Index of the first page in the job, and how many there are.
     first: u32,
     pages: u32,
-    address: u64,
+    address: Address,
 }
 
 impl FileJob {
@@ -79,7 +80,7 @@ impl FileJob {
         let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
             return Err(PageCacheError::NotThis);
         };
-        let bytes = |range: &PageRange| u64::from(range.pages) * self.page_bytes;
+        let bytes = |range: &FilePages| u64::from(range.pages) * self.page_bytes;
         let end = (last.start + bytes(last)).min(size);
         if end <= first.start {
             return Err(PageCacheError::NotThis);

@@ -1,7 +1,7 @@
 //! What this machine permits a live run to do with memory pages. This is found out by trying, as a
 //! run does at its start.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::io;
 
 pub use hither_kernel::machine::MoveError;
@@ -101,7 +101,7 @@ fn moving(machine: &dyn Machine) -> Result<(), MoveError> {
     let here = 0_u8;
     let mut states: Vec<PageState> = Vec::new();
     let address = (&raw const here) as u64;
-    machine.move_pages(Pid::own(), &[address], None, &mut states)
+    machine.move_pages(Pid::own(), &[Address(address)], None, &mut states)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The inputs, orders and notes of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::ConstructKind;
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,7 @@ pub(crate) enum Input {
     Region {
         pid: Pid,
         tid: Tid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
         #[serde(with = "hex")]
         signature: u64,
@@ -34,8 +33,7 @@ pub(crate) enum Input {
     /// Memory is no longer a region's, or was unmapped.
     RegionEnd {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
     },
     /// A page fault.
@@ -43,8 +41,7 @@ pub(crate) enum Input {
         pid: Pid,
         tid: Tid,
         cpu: u32,
-        #[serde(with = "hex")]
-        address: u64,
+        address: Address,
     },
     /// So many page faults of programs that are not in the run.
     OthersFaults { count: u64 },
@@ -54,8 +51,7 @@ pub(crate) enum Input {
         pid: Pid,
         tid: Tid,
         cpu: u32,
-        #[serde(with = "hex")]
-        address: u64,
+        address: Address,
         home: Option<KernelNode>,
         /// Where pages are armed: which of 16 the thread has touched, a bit each; they begin at a
         /// multiple of 16 pages in the region.
@@ -71,8 +67,7 @@ pub(crate) enum Input {
     /// A program has set the memory policy of a range, or could not.
     Bound {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
         #[serde(with = "hex")]
         nodes: u64,
@@ -98,8 +93,7 @@ pub(crate) enum Input {
     /// Pages could not be armed.
     Unarmed {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         pages: u32,
         why: String,
         /// No pages of this process can ever be.
@@ -134,8 +128,7 @@ pub(crate) enum Order {
     /// preferred node, or several nodes interleaved.
     Bind {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
         #[serde(with = "hex")]
         nodes: u64,
@@ -151,8 +144,7 @@ pub(crate) enum Order {
     Move {
         job: u64,
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         pages: u32,
         #[serde(with = "hex")]
         nodes: u64,
@@ -160,8 +152,7 @@ pub(crate) enum Order {
     /// Begin or end sampling a range.
     Sample {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
         on: bool,
     },
@@ -182,8 +173,7 @@ pub(crate) enum Note {
     /// A region is not tracked, since it is larger than the machine's memory: a reservation.
     Unfollowed {
         pid: Pid,
-        #[serde(with = "hex")]
-        start: u64,
+        start: Address,
         length: u64,
     },
 }
@@ -195,8 +185,7 @@ pub(crate) type Decision = controller::Decision<Order, Note>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settled {
     pub(crate) pid: Pid,
-    #[serde(with = "hex")]
-    pub(crate) start: u64,
+    pub(crate) start: Address,
     pub(crate) length: u64,
     /// The allocation site.
     #[serde(with = "hex")]
@@ -259,8 +248,7 @@ pub(crate) struct Migrate {
 /// Memory that a process has, by the kernel's list of its mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MappedRange {
-    #[serde(with = "hex")]
-    pub(crate) start: u64,
+    pub(crate) start: Address,
     pub(crate) length: u64,
     #[serde(with = "KindName")]
     pub(crate) kind: MemoryKind,

@@ -5,7 +5,7 @@
 //! its parent's region. A region's pages have consecutive numbers, so that a page's number is the
 //! region's first one plus the page's index. Numbers are used again once the region is gone.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 /// A part of a region with consecutive addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    end: u64,
+    end: Address,
     object: Object,
     /// Index of its first page in the region.
     first: u32,
@@ -35,7 +35,7 @@ pub(crate) struct CutPages {
 #[derive(Debug, Default)]
 pub(crate) struct RegionMap {
     page_bytes: u64,
-    processes: FxHashMap<Pid, BTreeMap<u64, Piece>>,
+    processes: FxHashMap<Pid, BTreeMap<Address, Piece>>,
 }
 
 impl RegionMap {
@@ -47,10 +47,10 @@ impl RegionMap {
     }
 
     /// The whole pages within a range, if there are any.
-    pub(crate) fn pages_within(&self, start: u64, length: u64) -> Option<(u64, u64)> {
+    pub(crate) fn pages_within(&self, start: Address, length: u64) -> Option<(Address, Address)> {
         let page = self.page_bytes;
-        let end = start.checked_add(length)? / page * page;
-        let start = start.checked_next_multiple_of(page)?;
+        let end = start.checked_add(length)?.page_start(page);
+        let start = start.next_page_start(page)?;
         (start < end).then_some((start, end))
     }
 
@@ -58,7 +58,7 @@ impl RegionMap {
     pub(crate) fn insert(
         &mut self,
         pid: Pid,
-        (start, end): (u64, u64),
+        (start, end): (Address, Address),
         object: Object,
         now_ns: u64,
     ) {
@@ -73,14 +73,18 @@ impl RegionMap {
     }
 
     /// The region of an address, and the index of its page there.
-    pub(crate) fn find(&self, pid: Pid, address: u64) -> Option<(Object, u32)> {
-        let (start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
+    pub(crate) fn find(&self, pid: Pid, address: Address) -> Option<(Object, u32)> {
+        let (&start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
         let index = (address - start) / self.page_bytes;
         (address < piece.end).then_some((piece.object, piece.first + index as u32))
     }
 
     /// The regions that overlap a range.
-    pub(crate) fn overlapping(&self, pid: Pid, (start, end): (u64, u64)) -> BTreeSet<Object> {
+    pub(crate) fn overlapping(
+        &self,
+        pid: Pid,
+        (start, end): (Address, Address),
+    ) -> BTreeSet<Object> {
         self.pieces(pid, (start, end))
             .map(|(_, piece)| piece.object)
             .collect()
@@ -90,8 +94,8 @@ impl RegionMap {
     fn pieces(
         &self,
         pid: Pid,
-        (start, end): (u64, u64),
-    ) -> impl Iterator<Item = (u64, &Piece)> + '_ {
+        (start, end): (Address, Address),
+    ) -> impl Iterator<Item = (Address, &Piece)> + '_ {
         let pieces = self.processes.get(&pid);
         let first = pieces.and_then(|of| of.range(..=start).next_back());
         let from = first.map_or(start, |(&start, _)| start).min(end);
@@ -101,7 +105,11 @@ impl RegionMap {
     }
 
     /// The parts of a range that are in no region.
-    pub(crate) fn gaps(&self, pid: Pid, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+    pub(crate) fn gaps(
+        &self,
+        pid: Pid,
+        (start, end): (Address, Address),
+    ) -> Vec<(Address, Address)> {
         let (mut at, mut gaps) = (start, Vec::new());
         for (start, piece) in self.pieces(pid, (start, end)) {
             if start > at {
@@ -119,14 +127,14 @@ impl RegionMap {
     pub(crate) fn cut(
         &mut self,
         pid: Pid,
-        (start, end): (u64, u64),
+        (start, end): (Address, Address),
         until_ns: u64,
     ) -> Vec<CutPages> {
         let Some(pieces) = self.processes.get_mut(&pid) else {
             return Vec::new();
         };
         let first = pieces.range(..=start).next_back().map(|(&at, _)| at);
-        let touched: Vec<u64> = pieces
+        let touched: Vec<Address> = pieces
             .range(first.unwrap_or(start)..end)
             .filter(|(_, piece)| piece.end > start && piece.since_ns <= until_ns)
             .map(|(&at, _)| at)
@@ -135,7 +143,7 @@ impl RegionMap {
         for at in touched {
             let piece = pieces.remove(&at).expect("it was just seen");
             let (from, to) = (start.max(at), end.min(piece.end));
-            let index = |address: u64| piece.first + ((address - at) / self.page_bytes) as u32;
+            let index = |address: Address| piece.first + ((address - at) / self.page_bytes) as u32;
             if at < from {
                 pieces.insert(at, Piece { end: from, ..piece });
             }
@@ -157,7 +165,7 @@ impl RegionMap {
 
     /// Removes all pages of a process.
     pub(crate) fn cut_all(&mut self, pid: Pid) -> Vec<CutPages> {
-        self.cut(pid, (0, u64::MAX), u64::MAX)
+        self.cut(pid, (Address(0), Address(u64::MAX)), u64::MAX)
     }
 
     /// Walks every invariant and panics on a broken one.
@@ -166,7 +174,7 @@ impl RegionMap {
         for pieces in self.processes.values() {
             assert!(!pieces.is_empty());
             let ends = pieces.iter().map(|(&start, piece)| (start, piece.end));
-            let ends: Vec<(u64, u64)> = ends.collect();
+            let ends: Vec<(Address, Address)> = ends.collect();
             assert!(ends.iter().all(|(start, end)| start < end));
             assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         }
@@ -231,8 +239,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    fn pages(from: u64, to: u64) -> (u64, u64) {
-        (from * PAGE, to * PAGE)
+    fn pages(from: u64, to: u64) -> (Address, Address) {
+        (Address(from * PAGE), Address(to * PAGE))
     }
 
     #[test]
@@ -240,16 +248,25 @@ mod tests {
         let mut regions = RegionMap::new(PAGE);
         regions.insert(Pid(1), pages(10, 20), Object(0), 0);
         regions.insert(Pid(2), pages(10, 12), Object(1), 0);
-        assert_eq!(regions.find(Pid(1), 10 * PAGE), Some((Object(0), 0)));
-        assert_eq!(regions.find(Pid(1), 20 * PAGE - 1), Some((Object(0), 9)));
-        assert_eq!(regions.find(Pid(2), 11 * PAGE + 5), Some((Object(1), 1)));
+        assert_eq!(
+            regions.find(Pid(1), Address(10 * PAGE)),
+            Some((Object(0), 0))
+        );
+        assert_eq!(
+            regions.find(Pid(1), Address(20 * PAGE - 1)),
+            Some((Object(0), 9))
+        );
+        assert_eq!(
+            regions.find(Pid(2), Address(11 * PAGE + 5)),
+            Some((Object(1), 1))
+        );
         for (pid, address) in [
             (1, 20 * PAGE),
             (1, 10 * PAGE - 1),
             (2, 15 * PAGE),
             (3, 10 * PAGE),
         ] {
-            assert_eq!(regions.find(Pid(pid), address), None);
+            assert_eq!(regions.find(Pid(pid), Address(address)), None);
         }
         regions.check();
     }
@@ -269,9 +286,15 @@ mod tests {
             "of an older region"
         );
         assert_eq!(regions.cut(Pid(1), pages(12, 15), 5), [cut(2, 3)]);
-        assert_eq!(regions.find(Pid(1), 12 * PAGE), None);
-        assert_eq!(regions.find(Pid(1), 15 * PAGE), Some((Object(0), 5)));
-        assert_eq!(regions.find(Pid(1), 11 * PAGE), Some((Object(0), 1)));
+        assert_eq!(regions.find(Pid(1), Address(12 * PAGE)), None);
+        assert_eq!(
+            regions.find(Pid(1), Address(15 * PAGE)),
+            Some((Object(0), 5))
+        );
+        assert_eq!(
+            regions.find(Pid(1), Address(11 * PAGE)),
+            Some((Object(0), 1))
+        );
         regions.insert(Pid(1), pages(12, 15), Object(1), 6);
         regions.check();
         // What lies across all three.
@@ -290,10 +313,16 @@ mod tests {
     #[test]
     fn whole_pages_count() {
         let regions = RegionMap::new(PAGE);
-        assert_eq!(regions.pages_within(16, 3 * PAGE), Some((PAGE, 3 * PAGE)));
-        assert_eq!(regions.pages_within(0, PAGE), Some((0, PAGE)));
-        assert_eq!(regions.pages_within(16, PAGE), None);
-        assert_eq!(regions.pages_within(u64::MAX - 5, 100), None);
+        assert_eq!(
+            regions.pages_within(Address(16), 3 * PAGE),
+            Some((Address(PAGE), Address(3 * PAGE)))
+        );
+        assert_eq!(
+            regions.pages_within(Address(0), PAGE),
+            Some((Address(0), Address(PAGE)))
+        );
+        assert_eq!(regions.pages_within(Address(16), PAGE), None);
+        assert_eq!(regions.pages_within(Address(u64::MAX - 5), 100), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Logs of simulated programs replay to the same decisions, and a changed log does not.
 
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -79,24 +79,24 @@ fn input() -> impl Strategy<Value = Input> {
         1 => pid().prop_map(|pid| Input::Ended { pid: Pid(pid) }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
             |(pid, start, length, signature, cpu)| {
-                Input::Region { pid: Pid(pid), tid: Tid(pid), start, length, signature, cpu }
+                Input::Region { pid: Pid(pid), tid: Tid(pid), start: Address(start), length, signature, cpu }
             }
         ),
         4 => (pid(), start(), length())
-            .prop_map(|(pid, start, length)| Input::RegionEnd { pid: Pid(pid), start, length }),
+            .prop_map(|(pid, start, length)| Input::RegionEnd { pid: Pid(pid), start: Address(start), length }),
         20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: page * PAGE + 1 }
+            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE + 1) }
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
             let armed = 1 << (page % 16) | 1 << (page / 16 % 16);
-            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: page * PAGE + 8, home, armed }
+            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE + 8), home, armed }
         }),
         2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
             .prop_map(|(pid, own, ranges)| {
             let mut ranges: Vec<_> = ranges
                 .into_iter()
-                .map(|(start, length)| MappedRange { start, length, kind: MemoryKind::Heap })
+                .map(|(start, length)| MappedRange { start: Address(start), length, kind: MemoryKind::Heap })
                 .collect();
             ranges.sort_by_key(|range| range.start);
             Input::Memory { pid: Pid(pid), own, ranges }
@@ -104,7 +104,7 @@ fn input() -> impl Strategy<Value = Input> {
         3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)],
             any::<bool>())
             .prop_map(|(pid, start, length, nodes, error, site)| {
-                Input::Bound { pid: Pid(pid), start, length, nodes, error, site }
+                Input::Bound { pid: Pid(pid), start: Address(start), length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| {
@@ -121,7 +121,7 @@ fn input() -> impl Strategy<Value = Input> {
             cpu }),
         1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages,
             for_good)| {
-            Input::Unarmed { pid: Pid(pid), start, pages, why: "busy".to_owned(), for_good }
+            Input::Unarmed { pid: Pid(pid), start: Address(start), pages, why: "busy".to_owned(), for_good }
         }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
@@ -219,16 +219,16 @@ fn streamed() -> Vec<TimedInput> {
     let region = Input::Region {
         pid: Pid(1),
         tid: Tid(1),
-        start: 0,
+        start: Address(0),
         length: 100 * PAGE,
         signature: 1,
         cpu: 0,
     };
-    let fault = |page| Input::Fault {
+    let fault = |page: u64| Input::Fault {
         pid: Pid(1),
         tid: Tid(1),
         cpu: 0,
-        address: page * PAGE,
+        address: Address(page * PAGE),
     };
     let inputs = std::iter::once(region).chain((0..6).map(fault));
     let at = |(time_ns, input)| TimedInput { time_ns, input };

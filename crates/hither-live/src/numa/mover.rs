@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::machine::{Machine, MoveError, PageState};
 use hither_kernel::process::thread_cpu_ns;
 
@@ -152,7 +152,7 @@ pub(crate) struct Worker {
     batch: usize,
     stop: Arc<AtomicBool>,
     states: Vec<PageState>,
-    addresses: Vec<u64>,
+    addresses: Vec<Address>,
 }
 
 impl Worker {
@@ -187,12 +187,13 @@ impl Worker {
         let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
         for range in &job.pages {
             let end = range.start + u64::from(range.pages) * self.page_bytes;
-            for huge in range.start / huge_bytes..end.div_ceil(huge_bytes) {
+            for huge in range.start.0 / huge_bytes..end.0.div_ceil(huge_bytes) {
                 let (from, to) = (huge * huge_bytes, (huge + 1) * huge_bytes);
-                *wanted.entry(huge).or_default() += to.min(end) - from.max(range.start);
+                *wanted.entry(huge).or_default() += to.min(end.0) - from.max(range.start.0);
             }
         }
-        let addresses: Vec<u64> = wanted.keys().map(|huge| huge * huge_bytes).collect();
+        let addresses = wanted.keys().map(|huge| Address(huge * huge_bytes));
+        let addresses: Vec<Address> = addresses.collect();
         let are_huge = self.machine.are_huge(job.pid, &addresses);
         let huge = wanted.into_iter().zip(are_huge);
         let huge = huge.filter_map(|(of, is_huge)| is_huge.then_some(of));
@@ -288,7 +289,7 @@ impl Worker {
         &mut self,
         job: &PageJob,
         nodes: &[KernelNode],
-        (first, addresses): (u32, &[u64]),
+        (first, addresses): (u32, &[Address]),
         huge: &mut HugePages,
         moved: &mut MoveResult,
     ) -> Result<(), RefusalReason> {
@@ -306,7 +307,7 @@ impl Worker {
             if indices.is_empty() {
                 continue;
             }
-            let to_move: Vec<u64> = indices.iter().map(address).collect();
+            let to_move: Vec<Address> = indices.iter().map(address).collect();
             let answer = end.and_then(|()| self.send_to(job.pid, &to_move, node, &mut states));
             if let Err(why) = answer {
                 let refused = indices.iter();
@@ -317,7 +318,7 @@ impl Worker {
             for (&index, &state) in indices.iter().zip(&states) {
                 match state {
                     PageState::On(at) if at == node => {
-                        let number = self.huge_number(address(&index));
+                        let number = self.huge_number(Address(address(&index).0));
                         moved.moved += 1;
                         moved.huge += u32::from(huge.whole.remove(&number));
                     }
@@ -342,7 +343,7 @@ impl Worker {
         &self,
         task: Task,
         nodes: &[KernelNode],
-        pages: impl Iterator<Item = (u32, u64, PageState)>,
+        pages: impl Iterator<Item = (u32, Address, PageState)>,
         huge: &HugePages,
         moved: &mut MoveResult,
     ) -> Vec<Vec<u32>> {
@@ -370,8 +371,8 @@ impl Worker {
     }
 
     /// The number of the huge page, if there is one, at an address.
-    fn huge_number(&self, address: u64) -> u64 {
-        address / self.huge_bytes.unwrap_or(u64::MAX)
+    fn huge_number(&self, address: Address) -> u64 {
+        address.0 / self.huge_bytes.unwrap_or(u64::MAX)
     }
 
     /// Moves pages to one node. The first small page of a huge page takes the others along, and the
@@ -379,7 +380,7 @@ impl Worker {
     fn send_to(
         &mut self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         node: KernelNode,
         states: &mut Vec<PageState>,
     ) -> Result<(), RefusalReason> {
@@ -389,7 +390,7 @@ impl Worker {
         if busy.is_empty() || busy.len() == addresses.len() {
             return Ok(());
         }
-        let again: Vec<u64> = busy.iter().map(|&at| addresses[at]).collect();
+        let again: Vec<Address> = busy.iter().map(|&at| addresses[at]).collect();
         let mut now = Vec::new();
         if self.call(pid, &again, None, &mut now).is_ok() {
             for (&at, &state) in busy.iter().zip(&now) {
@@ -405,7 +406,7 @@ impl Worker {
     fn call(
         &mut self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), RefusalReason> {

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::io;
 
-use hither_ids::KernelNode;
+use hither_ids::{Address, KernelNode};
 use serde::{Deserialize, Serialize};
-
-use crate::decision_log::hex;
 
 /// The outcome of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,16 +80,18 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// Consecutive pages.
+/// Consecutive pages in the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageRange {
-    #[serde(with = "hex")]
-    pub(crate) start: u64,
+    pub(crate) start: Address,
     pub(crate) pages: u32,
 }
 
 /// The addresses of all pages of these ranges.
-pub(crate) fn addresses(ranges: &[PageRange], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+pub(crate) fn addresses(
+    ranges: &[PageRange],
+    page_bytes: u64,
+) -> impl Iterator<Item = Address> + '_ {
     let of = move |range: &PageRange| {
         let start = range.start;
         (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)

@@ -3,7 +3,7 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
 //! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::Hash;
@@ -126,7 +126,7 @@ impl Definitions {
         let maps = &mut self.perf_maps;
         let name: Box<str> = pids
             .iter()
-            .find_map(|&pid| maps.name(pid, address).map(Box::from))?;
+            .find_map(|&pid| maps.name(pid, Address(address).0).map(Box::from))?;
         let hash = name
             .bytes()
             .fold(0, |hash, byte| mix(hash ^ u64::from(byte)));

@@ -13,7 +13,7 @@ mod arming;
 mod pattern;
 mod spaces;
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::ops::Range;
 use std::path::Path;
 
@@ -146,7 +146,7 @@ impl MappedTouches {
                 let Some(file) = files.get_mut(&hit.file) else {
                     return;
                 };
-                let page = fault.address & !(page_bytes() - 1);
+                let page = fault.address.page_start(page_bytes());
                 let offset = hit.offset_of(page);
                 file.watched.reached(offset);
                 // A child has the mappings of the process that started it.
@@ -217,8 +217,8 @@ impl MappedTouches {
     pub(super) fn arm(&mut self, now_ns: u64) {
         let spaces = &self.spaces;
         self.arming.step(now_ns, |pid, address, file, offset| {
-            let hit = spaces.at(Pid(pid), address);
-            hit.is_some_and(|hit| hit.file == file && hit.offset_of(address) == offset)
+            let hit = spaces.at(Pid(pid), Address(address));
+            hit.is_some_and(|hit| hit.file == file && hit.offset_of(Address(address)) == offset)
         });
     }
 

@@ -1,7 +1,7 @@
 //! Bind requests and sites with a policy, seen from outside: by the policies in the program's
 //! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -88,7 +88,7 @@ impl Puppet {
                     error,
                     site,
                     ..
-                } => (start, length, bind, error, site),
+                } => (start.0, length, bind, error, site),
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -99,8 +99,8 @@ impl Puppet {
     fn regions(&mut self) -> Vec<(bool, u64, u64)> {
         let mut found = Vec::new();
         self.session.drain(|_, record| match record {
-            Record::Region { start, length, .. } => found.push((true, start, length)),
-            Record::RegionEnd { start, length, .. } => found.push((false, start, length)),
+            Record::Region { start, length, .. } => found.push((true, start.0, length)),
+            Record::RegionEnd { start, length, .. } => found.push((false, start.0, length)),
             _ => {}
         });
         found
@@ -109,7 +109,9 @@ impl Puppet {
     fn post(&mut self, start: u64, length: u64, bind: Bind) {
         let pid = self.child.id();
         let mut requests = self.session.bind_requests().expect("regions are tracked");
-        requests.post(Pid(pid), start, length, bind).expect("room");
+        requests
+            .post(Pid(pid), Address(start), length, bind)
+            .expect("room");
     }
 
     fn finish(mut self) {

@@ -55,7 +55,7 @@ fn begun(recording: &Recording) -> Vec<(u64, u64, u64, RegionKind)> {
                 signature,
                 kind,
                 ..
-            } => Some((start, length, signature, kind)),
+            } => Some((start.0, length, signature, kind)),
             _ => None,
         })
         .collect()
@@ -73,12 +73,12 @@ fn replay(recording: &Recording) -> BTreeMap<(u32, u64), u64> {
                 length,
                 time_ns,
                 ..
-            } => Some((time_ns, *pid, start, length, true)),
+            } => Some((time_ns, *pid, start.0, length, true)),
             Record::RegionEnd {
                 start,
                 length,
                 time_ns,
-            } => Some((time_ns, *pid, start, length, false)),
+            } => Some((time_ns, *pid, start.0, length, false)),
             _ => None,
         })
         .collect();
@@ -186,8 +186,8 @@ fn regions_end_when_and_where_they_do() {
             .regions
             .iter()
             .map(|(_, _, record)| match *record {
-                Record::Region { start, length, .. } => (true, start, length),
-                Record::RegionEnd { start, length, .. } => (false, start, length),
+                Record::Region { start, length, .. } => (true, start.0, length),
+                Record::RegionEnd { start, length, .. } => (false, start.0, length),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -267,7 +267,7 @@ fn children_announce_what_is_theirs() {
         for (pid, _, record) in &run.recording.regions {
             match *record {
                 Record::Region { start, length, .. } => {
-                    assert!(expected.contains(&(*pid, start, length)), "{mode}");
+                    assert!(expected.contains(&(*pid, start.0, length)), "{mode}");
                     assert!(live.insert((*pid, start, length)), "{mode}: twice");
                 }
                 Record::RegionEnd { start, length, .. } => {

@@ -1,7 +1,7 @@
 //! Memory that is sampled from outside: how the descriptor gets to the agent, and that the program
 //! behaves the same.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -107,12 +107,12 @@ impl Puppet {
         let start = said.start.next_multiple_of(PAGE);
         let length = (said.start + said.length - start) / PAGE * PAGE;
         let pid = puppet.child.id();
-        assert_eq!(puppet.arm.begin(Pid(pid), start, length), Ok(()));
+        assert_eq!(puppet.arm.begin(Pid(pid), Address(start), length), Ok(()));
         Some((puppet, start, length))
     }
 
     fn arm(&mut self, start: u64, length: u64) -> Result<(), SamplingError> {
-        self.arm.arm(Pid(self.child.id()), start, length)
+        self.arm.arm(Pid(self.child.id()), Address(start), length)
     }
 
     /// What perf has seen of a range since the last time.
@@ -120,7 +120,7 @@ impl Puppet {
         let pid = self.child.id();
         let mut seen = Vec::new();
         self.faults.as_mut()?.drain(&mut |fault| {
-            if fault.pid == Pid(pid) && (start..start + length).contains(&fault.address) {
+            if fault.pid == Pid(pid) && (start..start + length).contains(&fault.address.0) {
                 seen.push(fault);
             }
         });
@@ -146,7 +146,7 @@ fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
     if let Some(seen) = puppet.seen(start, length) {
         let mut pages: Vec<u64> = seen
             .iter()
-            .map(|fault| (fault.address - start) / PAGE)
+            .map(|fault| (fault.address - Address(start)) / PAGE)
             .collect();
         pages.sort_unstable();
         assert!(pages.iter().copied().eq(10..110), "each once: {pages:?}");
@@ -222,11 +222,11 @@ fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
     if said.start.next_multiple_of(PAGE) != start {
         assert!(puppet.arm(start, length).is_err() || said.start < start + length);
     }
-    assert_eq!(puppet.arm.end(Pid(pid), start, length), Ok(()));
+    assert_eq!(puppet.arm.end(Pid(pid), Address(start), length), Ok(()));
     puppet.tell("free");
-    assert_eq!(puppet.arm.end(Pid(pid), start, length), Ok(()));
+    assert_eq!(puppet.arm.end(Pid(pid), Address(start), length), Ok(()));
     assert!(
-        puppet.arm.begin(Pid(pid), start, length).is_err(),
+        puppet.arm.begin(Pid(pid), Address(start), length).is_err(),
         "it is gone"
     );
     puppet.finish();

@@ -1,7 +1,7 @@
 //! Records come back as they were written, and what is none is refused.
 
 use super::*;
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use hither_kernel::file_id::FileId;
 
 fn samples() -> Vec<Record<'static>> {
@@ -66,7 +66,7 @@ fn samples() -> Vec<Record<'static>> {
             length: 4096,
         },
         Record::Region {
-            start: u64::MAX,
+            start: Address(u64::MAX),
             length: 1 << 40,
             signature: 3,
             time_ns: 4,
@@ -74,12 +74,12 @@ fn samples() -> Vec<Record<'static>> {
             kind: RegionKind::Map,
         },
         Record::RegionEnd {
-            start: 1,
+            start: Address(1),
             length: 2,
             time_ns: 3,
         },
         Record::Bound {
-            start: 1,
+            start: Address(1),
             length: 2,
             bind: Bind {
                 mode: BindMode::Interleave,

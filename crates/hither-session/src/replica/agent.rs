@@ -14,7 +14,7 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, FileId, Layout, MAGIC, NODES_MAX, places,
 };
 use crate::segment;
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
@@ -190,7 +190,7 @@ impl Replicas {
                     mode: BindMode::Preferred,
                     nodes: node.mask().unwrap_or(0),
                 };
-                syscalls::bind(area.base as u64, area.bytes as u64, bind)
+                syscalls::bind(Address(area.base as u64), area.bytes as u64, bind)
                     .map_err(io::Error::from_raw_os_error)?;
             }
             told.store(fd.as_raw_fd() as u32, Ordering::Relaxed);

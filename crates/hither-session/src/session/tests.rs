@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::program_session::{ProgramSession, Pushed};
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 
 fn session(rings: usize, ring_bytes: usize) -> Session {
     Session::create(SessionOptions {
@@ -457,7 +457,7 @@ fn what_is_wanted_reaches_the_program() {
         .claim(Pid(1), Tid(1), PidNamespace::OWN)
         .expect("a ring");
     let region = Record::Region {
-        start: 1,
+        start: Address(1),
         length: 2,
         signature: 3,
         time_ns: 4,

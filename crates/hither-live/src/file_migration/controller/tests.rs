@@ -99,8 +99,8 @@ impl Run {
     }
 }
 
-fn pages(first: u64, blocks: u32) -> Vec<PageRange> {
-    vec![PageRange {
+fn pages(first: u64, blocks: u32) -> Vec<FilePages> {
+    vec![FilePages {
         start: first * BLOCK,
         pages: blocks * BLOCK_PAGES,
     }]

@@ -40,7 +40,7 @@ impl Machine for Two {
     fn move_pages(
         &self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
@@ -51,10 +51,10 @@ impl Machine for Two {
             states.push(match to {
                 Some(_) if self.shared.contains(&at) => PageState::Shared,
                 Some(node) => {
-                    moved.push(*address);
+                    moved.push(address.0);
                     PageState::On(node)
                 }
-                None => PageState::On(KernelNode(u32::from(moved.contains(address)))),
+                None => PageState::On(KernelNode(u32::from(moved.contains(&address.0)))),
             });
         }
         Ok(())
@@ -82,7 +82,7 @@ fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
 
 fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<KernelNode>) -> FileJob {
     let block = u64::from(BLOCK_PAGES) * page_bytes();
-    let range = |&(block_at, blocks): &(u64, u32)| PageRange {
+    let range = |&(block_at, blocks): &(u64, u32)| FilePages {
         start: block_at * block,
         pages: blocks * BLOCK_PAGES,
     };

@@ -1,6 +1,6 @@
 //! Asks programs to bind ranges, and takes in what they have bound.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::ops::Range;
 
 use hither_core::{Block, Object};
@@ -34,7 +34,7 @@ impl PlacementController {
             0 => self.summary.ranges_bound += u64::from(nodes != 0),
             _ => self.summary.ranges_refused += 1,
         }
-        let Some((start, end)) = self.regions.pages_within(start, length) else {
+        let Some((start, end)) = self.regions.pages_within(Address(start), length) else {
             return;
         };
         if error == OWN_POLICY {
@@ -88,7 +88,7 @@ impl PlacementController {
 
     /// The program has placed a range itself: the regions that overlap it are left alone from now
     /// on.
-    fn leave_alone(&mut self, pid: Pid, (start, end): (u64, u64), out: &mut Vec<Decision>) {
+    fn leave_alone(&mut self, pid: Pid, (start, end): (Address, Address), out: &mut Vec<Decision>) {
         for object in self.regions.overlapping(pid, (start, end)) {
             let Some(region) = self.tracked[object.index()].as_mut() else {
                 continue;

@@ -2,7 +2,7 @@
 
 use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 
 use super::super::event::{Decision, Note, Order, Settled};
 use super::page_runs::{PageRun, PageRuns};
@@ -16,7 +16,7 @@ impl PlacementController {
         now_ns: u64,
         (pid, tid): (Pid, Tid),
         cpu: u32,
-        address: u64,
+        address: Address,
         out: &mut Vec<Decision>,
     ) {
         let found = self.find(pid, address);

@@ -2,7 +2,7 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::{Decision, Note};
@@ -18,7 +18,7 @@ impl PlacementController {
         &mut self,
         now_ns: u64,
         (pid, tid): (Pid, Tid),
-        (start, length): (u64, u64),
+        (start, length): (Address, u64),
         signature: u64,
         cpu: u32,
         out: &mut Vec<Decision>,
@@ -73,7 +73,7 @@ impl PlacementController {
         &mut self,
         now_ns: u64,
         pid: Pid,
-        range: (u64, u64),
+        range: (Address, Address),
         signature: u64,
         kind: Option<MemoryKind>,
     ) -> Option<Object> {
@@ -92,7 +92,7 @@ impl PlacementController {
         self.tracked[object.index()] = Some(TrackedRegion {
             pid,
             process: self.process(pid),
-            start: range.0,
+            start: Address(range.0.0),
             pages,
             base: None,
             kind,
@@ -168,7 +168,7 @@ impl PlacementController {
         out: &mut Vec<Decision>,
     ) {
         self.summary.unarmed += u64::from(pages);
-        let found = self.regions.find(pid, start);
+        let found = self.regions.find(pid, Address(start));
         let Some(migration) = &mut self.migration else {
             return;
         };
@@ -187,7 +187,7 @@ impl PlacementController {
         &mut self,
         now_ns: u64,
         pid: Pid,
-        (start, length): (u64, u64),
+        (start, length): (Address, u64),
         out: &mut Vec<Decision>,
     ) {
         if let Some(pages) = self.regions.pages_within(start, length) {
@@ -256,7 +256,7 @@ impl PlacementController {
 
     /// The region of an address, and the index of its page there. Most addresses are in the region
     /// of the one before.
-    pub(super) fn find(&mut self, pid: Pid, address: u64) -> Option<(Object, u32)> {
+    pub(super) fn find(&mut self, pid: Pid, address: Address) -> Option<(Object, u32)> {
         let last = self.found.and_then(|object| {
             let region = self.tracked[object.index()].as_ref()?;
             let index = region.index_of(address, self.page_bytes)?;

@@ -6,7 +6,7 @@
 
 use super::super::event::{Decision, MappedRange};
 use super::placement_controller::PlacementController;
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 
 /// A smaller mapping is not worth its registration with the kernel: small pieces of static data, of
 /// which each library has some.
@@ -63,13 +63,14 @@ impl PlacementController {
         out: &mut Vec<Decision>,
     ) {
         let page = self.page_bytes;
-        let mut at = 0;
+        let mut at = Address(0);
         // Of a log that somebody has changed, ends may lie within a page.
         let ends = ranges.iter().map(|range| {
-            let end = range.start.saturating_add(range.length);
-            (range.start / page * page, end.div_ceil(page) * page)
+            let end = range.start.0.saturating_add(range.length);
+            let end = end.div_ceil(page).saturating_mul(page);
+            (range.start.page_start(page), Address(end))
         });
-        for (start, end) in ends.chain([(u64::MAX / page * page, u64::MAX)]) {
+        for (start, end) in ends.chain([(Address(u64::MAX).page_start(page), Address(u64::MAX))]) {
             let between = (at, start.max(at));
             for object in self.regions.overlapping(pid, between) {
                 let region = self.tracked[object.index()].as_ref();

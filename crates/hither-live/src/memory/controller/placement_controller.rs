@@ -1,7 +1,7 @@
 //! The controller's state, and how it takes an input in. What it does about each kind of input is
 //! in the files beside this one.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::placement::{PlacementHost, SavedPlacement, SiteTier};
@@ -40,7 +40,7 @@ pub(crate) struct PlacementController {
     /// Numbers of processes that have ended.
     pub(super) unused_processes: Vec<Process>,
     /// What processes have placed themselves, by process.
-    pub(super) own_ranges: BTreeMap<Pid, Vec<(u64, u64)>>,
+    pub(super) own_ranges: BTreeMap<Pid, Vec<(Address, Address)>>,
     pub(super) sites: AllocationSites,
     pub(super) recording: FaultRecording,
     /// Far regions of which the policy keeps a part near, by process.
@@ -153,14 +153,14 @@ impl PlacementController {
                 nodes,
                 error,
                 site,
-            } => self.bound((pid, start, length), nodes, error, site, out),
+            } => self.bound((pid, start.0, length), nodes, error, site, out),
             &Input::Unarmed {
                 pid,
                 start,
                 pages,
                 for_good,
                 ..
-            } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
+            } => self.unarmed(now_ns, pid, (start.0, pages), for_good, out),
             Input::Moved(moved) => self.moved(now_ns, moved, out),
             Input::Usage { used } => {
                 self.host.set_used_frames(used);
@@ -237,7 +237,7 @@ impl PlacementController {
     }
 
     /// The page at an address, if it is armed, so that a fault there is a sample.
-    pub(crate) fn armed_page(&mut self, pid: Pid, address: u64) -> Option<(Object, u32)> {
+    pub(crate) fn armed_page(&mut self, pid: Pid, address: Address) -> Option<(Object, u32)> {
         let found = self.find(pid, address);
         let migration = self.migration.as_ref();
         found.filter(|&(object, page)| {

@@ -59,7 +59,7 @@ impl PlacementController {
         };
         RegionStatus {
             pid: region.pid,
-            start: region.start,
+            start: region.start.0,
             bytes: u64::from(region.left) * self.page_bytes,
             signature: region.signature,
             state: state.to_owned(),

@@ -3,7 +3,7 @@
 
 use hither_core::Node;
 use hither_core::placement::{RegionTier, SiteTier};
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, Note, Order, TimedInput};
@@ -89,7 +89,7 @@ impl World {
         self.input(Input::Region {
             pid: Pid(pid),
             tid: Tid(pid),
-            start: start * PAGE,
+            start: Address(start * PAGE),
             length: pages * PAGE,
             signature,
             cpu: 0,
@@ -99,7 +99,7 @@ impl World {
     fn ends(&mut self, pid: u32, start: u64, pages: u64) {
         self.input(Input::RegionEnd {
             pid: Pid(pid),
-            start: start * PAGE,
+            start: Address(start * PAGE),
             length: pages * PAGE,
         });
     }
@@ -110,7 +110,7 @@ impl World {
                 pid: Pid(pid),
                 tid: Tid(pid),
                 cpu,
-                address: page * PAGE + 8,
+                address: Address(page * PAGE + 8),
             });
         }
     }
@@ -118,7 +118,7 @@ impl World {
     fn bound(&mut self, pid: u32, start: u64, pages: u64, nodes: u64, error: i32, site: bool) {
         self.input(Input::Bound {
             pid: Pid(pid),
-            start: start * PAGE,
+            start: Address(start * PAGE),
             length: pages * PAGE,
             nodes,
             error: error as u32,
@@ -141,7 +141,7 @@ impl World {
                 "{:?} pid {} page {} after {}{}, {} away on {:b}",
                 settled.tier,
                 settled.pid,
-                settled.start / PAGE,
+                settled.start.0 / PAGE,
                 settled.faults,
                 if settled.known { " known" } else { "" },
                 settled.away,
@@ -154,7 +154,7 @@ impl World {
                 nodes,
             }) => format!(
                 "bind pid {pid} {}+{} to {nodes:b}",
-                start / PAGE,
+                start.0 / PAGE,
                 length / PAGE
             ),
             Decision::Order(Order::Site { signature, nodes }) => {
@@ -166,7 +166,10 @@ impl World {
                 start,
                 pages,
                 nodes,
-            }) => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
+            }) => format!(
+                "move {job} pid {pid} {}+{pages} to {nodes:b}",
+                start.0 / PAGE
+            ),
             Decision::Note(Note::Unfollowed { pid, .. }) => format!("unfollowed pid {pid}"),
             other => format!("{other:?}"),
         };
@@ -181,8 +184,8 @@ impl World {
 #[test]
 fn a_streamed_region_goes_far_and_a_random_one_stays() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 1000, 11);
-    world.region(7, 5000, 1000, 12);
+    world.region(7, Address(1000).0, 1000, 11);
+    world.region(7, Address(5000).0, 1000, 12);
     world.touches(7, 0, 1000..1004);
     assert_eq!(world.decided(), [""; 0]);
     world.touches(7, 0, [1004]);
@@ -210,12 +213,12 @@ fn a_streamed_region_goes_far_and_a_random_one_stays() {
 #[test]
 fn far_is_away_from_who_touches_it() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 100, 11);
+    world.region(7, Address(1000).0, 100, 11);
     world.touches(7, 2, 1000..1005);
     let decided = world.decided();
     assert_eq!(decided[1], "bind pid 7 1004+50 to 1");
-    world.ends(7, 1000, 100);
-    world.region(7, 2000, 100, 12);
+    world.ends(7, Address(1000).0, 100);
+    world.region(7, Address(2000).0, 100, 12);
     world.touches(7, 0, 2000..2005);
     assert_eq!(world.decided()[1], "bind pid 7 2004+50 to 10");
 }
@@ -226,7 +229,7 @@ fn nodes_go_by_the_kernel_s_numbers() {
         node(KernelNode(3), &[4], 100_000),
         node(KernelNode(9), &[], 100_000),
     ]));
-    world.region(7, 1000, 100, 11);
+    world.region(7, Address(1000).0, 100, 11);
     world.touches(7, 4, 1000..1005);
     let far = 1_u64 << 9;
     assert_eq!(world.decided()[1], format!("bind pid 7 1004+50 to {far:b}"));
@@ -235,8 +238,8 @@ fn nodes_go_by_the_kernel_s_numbers() {
 #[test]
 fn no_more_than_half_of_a_program_goes_far() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 600, 1);
-    world.region(7, 2000, 400, 2);
+    world.region(7, Address(1000).0, 600, 1);
+    world.region(7, Address(2000).0, 400, 2);
     world.touches(7, 0, 1000..1005);
     assert_eq!(
         world.decided(),
@@ -259,12 +262,12 @@ fn of_a_program_that_grows_more_may_be_far() {
     config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
     // The site is known to be a stream, and the region is all that the program has so far.
-    world.region(7, 1000, 600, 5);
+    world.region(7, Address(1000).0, 600, 5);
     assert_eq!(world.decided()[1], "bind pid 7 1000+300 to 10");
-    world.region(7, 2000, 200, 6);
+    world.region(7, Address(2000).0, 200, 6);
     assert_eq!(world.decided(), ["bind pid 7 1300+100 to 10"]);
-    world.ends(7, 1450, 10);
-    world.region(7, 3000, 5000, 7);
+    world.ends(7, Address(1450).0, 10);
+    world.region(7, Address(3000).0, 5000, 7);
     assert_eq!(
         world.decided(),
         ["bind pid 7 1400+50 to 10", "bind pid 7 1460+140 to 10"]
@@ -273,10 +276,10 @@ fn of_a_program_that_grows_more_may_be_far() {
     assert_eq!(world.controller.summary().pages_away, 590);
     assert!(world.controller.limited.is_empty());
     // Once it is gone, the policy is not asked about it any more.
-    world.region(7, 9000, 20_000, 5);
-    world.ends(7, 9000, 20_000);
+    world.region(7, Address(9000).0, 20_000, 5);
+    world.ends(7, Address(9000).0, 20_000);
     world.decided();
-    world.region(7, 9000, 90_000, 6);
+    world.region(7, Address(9000).0, 90_000, 6);
     assert_eq!(world.decided(), [""; 0]);
 }
 
@@ -289,7 +292,7 @@ fn a_full_near_node_leaves_the_rest_to_the_other() {
     world.input(Input::Usage {
         used: vec![1000, 100],
     });
-    world.region(7, 100, 500, 1);
+    world.region(7, Address(100).0, 500, 1);
     world.touches(7, 0, [300, 200, 400]);
     // The kernel had no frame there either, so that these pages are in place.
     assert_eq!(world.decided(), [""; 0]);
@@ -309,7 +312,7 @@ fn a_far_node_above_the_threshold_takes_no_more() {
         node(KernelNode(1), &[2], 1000),
     ]));
     world.input(Input::Usage { used: vec![0, 600] });
-    world.region(7, 1000, 900, 1);
+    world.region(7, Address(1000).0, 900, 1);
     world.touches(7, 0, 1000..1005);
     // 0.8 of its frames, and the page that exceeds that.
     assert_eq!(world.decided()[1], "bind pid 7 1004+201 to 10");
@@ -360,15 +363,15 @@ fn a_site_that_was_far_as_a_whole_is_not_limited() {
     config.sites.push(SiteTier { whole, ..stream });
     let mut world = World::new(&config);
     // All that the program has so far. It has bound it itself.
-    world.region(7, 1000, 600, 5);
-    world.bound(7, 1000, 600, 2, 0, true);
+    world.region(7, Address(1000).0, 600, 5);
+    world.bound(7, Address(1000).0, 600, 2, 0, true);
     assert_eq!(world.decided()[1..], ["bind pid 7 1000+600 to 10"]);
     assert!(world.whole(5));
     // There is no room for all of a second one: its site's policy is undone where it stays near.
     world.input(Input::Usage {
         used: vec![0, 90_000],
     });
-    world.region(7, 2000, 3000, 5);
+    world.region(7, Address(2000).0, 3000, 5);
     let decided = world.decided();
     assert_eq!(decided[0], "site 5 to 0");
     assert!(!world.whole(5));
@@ -379,12 +382,12 @@ fn a_site_is_whole_when_the_last_pages_have_left() {
     let mut config = two_nodes();
     config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
-    world.region(7, 1000, 600, 5);
+    world.region(7, Address(1000).0, 600, 5);
     assert!(!world.whole(5), "half of it is near");
-    world.region(7, 3000, 600, 6);
+    world.region(7, Address(3000).0, 600, 6);
     assert!(world.whole(5));
-    world.region(7, 5000, 600, 5);
-    world.ends(7, 5000, 600);
+    world.region(7, Address(5000).0, 600, 5);
+    world.ends(7, Address(5000).0, 600);
     assert!(!world.whole(5), "half of the second one was near");
 }
 
@@ -394,7 +397,7 @@ fn a_known_site_needs_no_faults() {
     config.sites.push(known(5, RegionTier::Remote));
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
-    world.region(7, 1000, 100, 5);
+    world.region(7, Address(1000).0, 100, 5);
     assert_eq!(
         world.decided(),
         [
@@ -404,7 +407,7 @@ fn a_known_site_needs_no_faults() {
         ]
     );
     // From now on the program binds the site's regions itself. It may have missed that it should.
-    world.region(7, 2000, 100, 5);
+    world.region(7, Address(2000).0, 100, 5);
     assert_eq!(
         world.decided(),
         [
@@ -423,11 +426,11 @@ fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
     let mut config = two_nodes();
     config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
-    world.region(7, 5000, 100, 6);
-    world.region(7, 1000, 100, 5);
+    world.region(7, Address(5000).0, 100, 6);
+    world.region(7, Address(1000).0, 100, 5);
     assert_eq!(world.decided()[0], "site 5 to 10");
     // Half of the program may be far now.
-    world.region(7, 2000, 100, 5);
+    world.region(7, Address(2000).0, 100, 5);
     assert_eq!(
         world.decided(),
         [
@@ -444,10 +447,10 @@ fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
 fn what_a_first_run_has_touched_stays() {
     for error in [0, libc::EPERM, libc::ENOMEM] {
         let mut world = World::two_nodes();
-        world.region(7, 1000, 100, 0);
+        world.region(7, Address(1000).0, 100, 0);
         world.touches(7, 0, 1000..1005);
         world.decided();
-        world.bound(7, 1004, 50, 2, error, false);
+        world.bound(7, Address(1004).0, 50, 2, error, false);
         world.after(10_000 * MS);
         assert_eq!(world.decided(), ["watch false"]);
         let summary = world.controller.summary();
@@ -466,11 +469,11 @@ fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
-    world.region(7, 1000, 100, 5);
+    world.region(7, Address(1000).0, 100, 5);
     world.decided();
-    world.bound(7, 1000, 100, 2, libc::EPERM, false);
+    world.bound(7, Address(1000).0, 100, 2, libc::EPERM, false);
     assert_eq!(world.decided(), [""; 0], "it would come back");
-    world.bound(7, 1000, 100, 2, 0, false);
+    world.bound(7, Address(1000).0, 100, 2, 0, false);
     assert_eq!(world.decided(), ["move 0 pid 7 1000+100 to 10"]);
     world.input(Input::Moved(MoveResult {
         job: 0,
@@ -481,9 +484,9 @@ fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
     assert_eq!(world.decided(), [""; 0], "nothing is near");
     assert_eq!(world.controller.summary().pages_moved, 1);
     // The next one is bound when it is allocated.
-    world.region(7, 2000, 100, 5);
+    world.region(7, Address(2000).0, 100, 5);
     world.decided();
-    world.bound(7, 2000, 100, 2, 0, true);
+    world.bound(7, Address(2000).0, 100, 2, 0, true);
     assert_eq!(world.decided(), [""; 0]);
 }
 
@@ -493,11 +496,11 @@ fn a_site_of_this_run_moves_nothing() {
     let mut config = two_nodes();
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
-    world.region(7, 1000, 100, 5);
+    world.region(7, Address(1000).0, 100, 5);
     world.touches(7, 0, 1000..1005);
-    world.region(7, 2000, 100, 5);
+    world.region(7, Address(2000).0, 100, 5);
     world.decided();
-    world.bound(7, 2000, 100, 2, 0, false);
+    world.bound(7, Address(2000).0, 100, 2, 0, false);
     assert_eq!(world.decided(), [""; 0]);
     assert_eq!(world.controller.summary().known, 1);
 }
@@ -511,14 +514,14 @@ fn a_request_that_comes_too_late_is_taken_back() {
         config.sites.push(known(signature, tier));
     }
     let mut world = World::new(&config);
-    world.region(7, 1000, 100, 5);
-    world.ends(7, 1000, 100);
-    world.region(7, 1000, 50, 6);
-    world.region(7, 1050, 100, 6);
+    world.region(7, Address(1000).0, 100, 5);
+    world.ends(7, Address(1000).0, 100);
+    world.region(7, Address(1000).0, 50, 6);
+    world.region(7, Address(1050).0, 100, 6);
     world.decided();
-    world.bound(7, 1000, 100, 2, 0, false);
+    world.bound(7, Address(1000).0, 100, 2, 0, false);
     assert_eq!(world.decided(), ["bind pid 7 1000+50 to 0"]);
-    world.bound(7, 1000, 50, 0, 0, false);
+    world.bound(7, Address(1000).0, 50, 0, 0, false);
     assert_eq!(world.decided(), [""; 0]);
 }
 
@@ -526,10 +529,10 @@ fn a_request_that_comes_too_late_is_taken_back() {
 #[test]
 fn a_refused_request_leaves_the_pages_near() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 100, 0);
+    world.region(7, Address(1000).0, 100, 0);
     world.touches(7, 0, 1000..1005);
     assert_eq!((world.used(0), world.used(1)), (50, 50));
-    world.bound(7, 1004, 50, 2, libc::EPERM, false);
+    world.bound(7, Address(1004).0, 50, 2, libc::EPERM, false);
     assert_eq!((world.used(0), world.used(1)), (100, 0));
 }
 
@@ -537,18 +540,18 @@ fn a_refused_request_leaves_the_pages_near() {
 fn what_the_program_has_bound_itself_is_not_moved() {
     let own = hither_session::record::OWN_POLICY as i32;
     let mut world = World::two_nodes();
-    world.region(7, 1000, 100, 0);
-    world.region(7, 2000, 100, 0);
+    world.region(7, Address(1000).0, 100, 0);
+    world.region(7, Address(2000).0, 100, 0);
     world.touches(7, 0, 1000..1005);
     // One request is refused, and the other region was bound by the program before it was settled.
-    world.bound(7, 1004, 50, 2, own, false);
-    world.bound(7, 1990, 20, 0, own, false);
+    world.bound(7, Address(1004).0, 50, 2, own, false);
+    world.bound(7, Address(1990).0, 20, 0, own, false);
     world.decided();
     world.touches(7, 0, 2000..2010);
     world.after(5_000 * MS);
     assert_eq!(world.decided(), ["watch false"]);
     assert_eq!(world.controller.summary().own, 2);
-    world.ends(7, 1000, 2000);
+    world.ends(7, Address(1000).0, 2000);
 }
 
 #[test]
@@ -561,16 +564,16 @@ fn a_stream_of_huge_pages_is_one() {
     // The first fault is in the middle of a huge page; then there is one fault in each.
     let faults = [1000, 1024, 1536, 2048, 2560];
     let mut world = World::new(&huge);
-    world.region(7, 1000, 8000, 1);
+    world.region(7, Address(1000).0, 8000, 1);
     world.touches(7, 0, faults);
     assert!(world.decided()[0].contains("Remote"));
     let mut world = World::two_nodes();
-    world.region(7, 1000, 8000, 1);
+    world.region(7, Address(1000).0, 8000, 1);
     world.touches(7, 0, faults);
     assert_eq!(world.decided(), [""; 0], "with small pages it is none");
     // Small pages although huge ones are enabled: one fault is needed to find out.
     let mut world = World::new(&huge);
-    world.region(7, 1100, 8000, 1);
+    world.region(7, Address(1100).0, 8000, 1);
     world.touches(7, 0, 1700..1705);
     assert_eq!(world.decided(), [""; 0]);
     world.touches(7, 0, [1705]);
@@ -585,7 +588,7 @@ fn equal_far_nodes_take_pages_in_turn() {
         node(KernelNode(2), &[], 9000),
     ];
     let mut world = World::new(&config(nodes));
-    world.region(7, 1000, 2000, 1);
+    world.region(7, Address(1000).0, 2000, 1);
     world.touches(7, 0, 1000..1005);
     assert_eq!(world.decided()[1], "bind pid 7 1004+1000 to 110");
 }
@@ -597,13 +600,13 @@ fn what_found_no_room_near_comes_back_when_far_pages_have_left() {
         config.sites.push(known(signature, tier));
     }
     let mut world = World::new(&config);
-    world.region(7, 1000, 100, 5);
-    world.region(7, 2000, 100, 6);
-    world.region(7, 3000, 100, 9);
+    world.region(7, Address(1000).0, 100, 5);
+    world.region(7, Address(2000).0, 100, 6);
+    world.region(7, Address(3000).0, 100, 9);
     world.decided();
     // Half of it, and as much once the program had more.
-    world.bound(7, 1000, 50, 2, 0, false);
-    world.bound(7, 1050, 50, 2, 0, false);
+    world.bound(7, Address(1000).0, 50, 2, 0, false);
+    world.bound(7, Address(1050).0, 50, 2, 0, false);
     let moves = [
         "move 0 pid 7 1000+50 to 10",
         "move 1 pid 7 1050+50 to 10",

@@ -1,6 +1,6 @@
 //! A region of a program's memory, as the controller tracks it.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::ops::Range;
 
 use hither_core::placement::{PageTouch, RegionTier};
@@ -16,7 +16,7 @@ use super::page_runs::PageRun;
 pub(super) struct TrackedRegion {
     pub(super) pid: Pid,
     pub(super) process: Process,
-    pub(super) start: u64,
+    pub(super) start: Address,
     pub(super) pages: u32,
     /// The number of its first page, if the policy places its pages at their first touch.
     pub(super) base: Option<u32>,
@@ -66,7 +66,7 @@ pub(super) enum FaultUnit {
 
 impl TrackedRegion {
     /// The index of an address, if no page of the region was unmapped.
-    pub(super) fn index_of(&self, address: u64, page_bytes: u64) -> Option<u32> {
+    pub(super) fn index_of(&self, address: Address, page_bytes: u64) -> Option<u32> {
         let index = address.checked_sub(self.start)? / page_bytes;
         let index = u32::try_from(index).ok()?;
         (self.cuts.is_empty() && index < self.pages).then_some(index)
@@ -96,7 +96,7 @@ impl TrackedRegion {
     }
 
     /// The address of a page.
-    pub(super) fn address(&self, index: u32, page_bytes: u64) -> u64 {
+    pub(super) fn address(&self, index: u32, page_bytes: u64) -> Address {
         self.start + u64::from(index) * page_bytes
     }
 
@@ -108,11 +108,16 @@ impl TrackedRegion {
 
     /// The number of a first fault in the region, such that a fault on the page behind it has the
     /// next number: by huge pages as long as each had one fault at most, then by small pages.
-    pub(super) fn index(&mut self, address: u64, page: u32, huge_page_bytes: Option<u64>) -> u32 {
+    pub(super) fn index(
+        &mut self,
+        address: Address,
+        page: u32,
+        huge_page_bytes: Option<u64>,
+    ) -> u32 {
         let (FaultUnit::Huge(seen), Some(huge)) = (&mut self.unit, huge_page_bytes) else {
             return page;
         };
-        let number = (address / huge - self.start / huge) as u32;
+        let number = (address.0 / huge - self.start.0 / huge) as u32;
         if seen.contains(&number) {
             self.unit = FaultUnit::Small;
             return page;
@@ -125,7 +130,7 @@ impl TrackedRegion {
     pub(super) fn bind_request(&self, run: &PageRun, nodes: u64, page_bytes: u64) -> Decision {
         Decision::Order(Order::Bind {
             pid: self.pid,
-            start: self.address(run.first, page_bytes),
+            start: Address(self.address(run.first, page_bytes).0),
             length: u64::from(run.pages) * page_bytes,
             nodes,
         })
@@ -142,7 +147,7 @@ impl TrackedRegion {
         Decision::Order(Order::Move {
             job,
             pid: self.pid,
-            start: self.address(pages.start, page_bytes),
+            start: Address(self.address(pages.start, page_bytes).0),
             pages: pages.len() as u32,
             nodes,
         })

@@ -1,6 +1,6 @@
 //! A region whose users are counted.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::numa::ranges::PageRange;
 pub(crate) struct RegionStart {
     pub(crate) pid: Pid,
     pub(crate) process: Process,
-    pub(crate) start: u64,
+    pub(crate) start: Address,
     pub(crate) pages: u32,
     pub(crate) signature: u64,
     /// What it is, if no allocation has reported it.
@@ -29,7 +29,7 @@ pub(crate) struct RegionStart {
 pub(super) struct CountedRegion {
     pub(super) pid: Pid,
     pub(super) process: Process,
-    pub(super) start: u64,
+    pub(super) start: Address,
     pub(super) pages: u32,
     pub(super) signature: u64,
     pub(super) kind: Option<MemoryKind>,
@@ -94,7 +94,7 @@ impl CountedRegion {
 /// Pages, by their numbers, as ranges.
 fn page_ranges(
     runs: impl Iterator<Item = Range<u32>>,
-    address: impl Fn(u32) -> u64,
+    address: impl Fn(u32) -> Address,
 ) -> Vec<PageRange> {
     let mut ranges: Vec<(u32, PageRange)> = Vec::new();
     for run in runs {
@@ -106,7 +106,7 @@ fn page_ranges(
             _ => ranges.push((
                 run.end,
                 PageRange {
-                    start: address(run.start),
+                    start: Address(address(run.start).0),
                     pages: run.len() as u32,
                 },
             )),

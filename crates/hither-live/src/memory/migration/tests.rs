@@ -2,7 +2,7 @@
 //! left alone. There are four nodes, each with the CPU of its own number.
 
 use hither_core::Random;
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::{ConstructKind, OWN_POLICY};
 
@@ -91,7 +91,7 @@ impl World {
         self.input(Input::Region {
             pid: Pid(PID),
             tid: Tid(PID),
-            start: start * PAGE,
+            start: Address(start * PAGE),
             length: pages * PAGE,
             signature,
             cpu: 0,
@@ -116,7 +116,7 @@ impl World {
             pid: Pid(PID),
             tid: Tid(tid),
             cpu,
-            address: page * PAGE + 8,
+            address: Address(page * PAGE + 8),
             home: Some(home),
             armed: u16::MAX,
         });
@@ -127,7 +127,7 @@ impl World {
         let mut all = 0;
         for migrate in std::mem::take(&mut self.moves) {
             for range in &migrate.ranges {
-                let first = (range.start / PAGE) as usize;
+                let first = (range.start.0 / PAGE) as usize;
                 self.homes[first..first + range.pages as usize].fill(migrate.to);
             }
             all += migrate.pages;
@@ -157,7 +157,7 @@ impl World {
 #[test]
 fn pages_go_to_their_users() {
     let mut world = World::majority();
-    world.region(1000, 4096, 5);
+    world.region(Address(1000).0, 4096, 5);
     for page in 0..64 {
         world.used(100, 0, 1000 + page * 64);
     }
@@ -165,7 +165,7 @@ fn pages_go_to_their_users() {
     assert_eq!(world.moves, []);
     let mut moved = 0;
     for _ in 0..40 {
-        world.quarters_used(1000, 4096, 16);
+        world.quarters_used(Address(1000).0, 4096, 16);
         world.after(100 * MS);
         moved += world.carry_out();
     }
@@ -200,7 +200,7 @@ fn what_all_use_is_spread_once() {
             if spread {
                 (0..4096).for_each(|page| world.homes[page] = KernelNode(page as u32 / 1024));
             }
-            world.region(0, 4096, 5);
+            world.region(Address(0).0, 4096, 5);
             let mut random = Random::new(1);
             let mut moved = 0;
             for _ in 0..200 {
@@ -223,7 +223,7 @@ fn what_all_use_is_spread_once() {
 #[test]
 fn samples_end_where_threads_move() {
     let mut world = World::majority();
-    world.region(0, 64, 5);
+    world.region(Address(0).0, 64, 5);
     let used = |world: &mut World, cpu: u32| {
         (0..64).for_each(|page| world.used(100, cpu, page));
         world.after(100 * MS);
@@ -244,7 +244,7 @@ fn samples_end_where_threads_move() {
 #[test]
 fn refused_moves() {
     let mut world = World::majority();
-    world.region(0, 64, 5);
+    world.region(Address(0).0, 64, 5);
     let used = |world: &mut World| {
         for _ in 0..2 {
             (0..64).for_each(|page| world.used(100, 0, page));
@@ -285,11 +285,11 @@ fn refused_moves() {
 #[test]
 fn pages_are_armed() {
     let mut world = World::new("upm", SampleSource::Armed);
-    world.region(100, 256, 5);
+    world.region(Address(100).0, 256, 5);
     let sample = |on| {
         Decision::Order(Order::Sample {
             pid: Pid(PID),
-            start: 100 * PAGE,
+            start: Address(100 * PAGE),
             length: 256 * PAGE,
             on,
         })
@@ -306,11 +306,11 @@ fn pages_are_armed() {
     else {
         panic!("{:?}", world.decisions);
     };
-    let page = ranges[0].start / PAGE;
-    let is_armed = |world: &mut World, page| {
+    let page = ranges[0].start.0 / PAGE;
+    let is_armed = |world: &mut World, page: u64| {
         world
             .controller
-            .armed_page(Pid(PID), page * PAGE + 5)
+            .armed_page(Pid(PID), Address(page * PAGE + 5))
             .is_some()
     };
     assert!(is_armed(&mut world, page));
@@ -320,7 +320,7 @@ fn pages_are_armed() {
     // Pages on huge pages, which are not split: tried again later.
     world.input(Input::Unarmed {
         pid: Pid(PID),
-        start: 100 * PAGE,
+        start: Address(100 * PAGE),
         pages: 256,
         why: "huge pages".to_owned(),
         for_good: false,
@@ -343,7 +343,7 @@ fn pages_are_armed() {
     world.decisions.clear();
     world.input(Input::RegionEnd {
         pid: Pid(PID),
-        start: 100 * PAGE,
+        start: Address(100 * PAGE),
         length: 256 * PAGE,
     });
     assert!(world.decisions.contains(&sample(false)));
@@ -353,7 +353,7 @@ fn pages_are_armed() {
 #[test]
 fn iterations_are_waited_for() {
     let mut world = World::majority();
-    world.region(0, 4096, 5);
+    world.region(Address(0).0, 4096, 5);
     let construct = |world: &mut World, signature| {
         world.input(Input::Construct {
             pid: Pid(PID),
@@ -367,7 +367,7 @@ fn iterations_are_waited_for() {
     for _ in 0..40 {
         (1..=3).for_each(|signature| construct(&mut world, signature));
     }
-    world.quarters_used(0, 4096, 64);
+    world.quarters_used(Address(0).0, 4096, 64);
     world.after(150 * MS);
     assert_eq!(world.summary().judged, 0);
     (1..=3).for_each(|signature| construct(&mut world, signature));
@@ -376,7 +376,7 @@ fn iterations_are_waited_for() {
 
 fn mapped(start: u64, pages: u64, kind: MemoryKind) -> MappedRange {
     MappedRange {
-        start: start * PAGE,
+        start: Address(start * PAGE),
         length: pages * PAGE,
         kind,
     }
@@ -386,7 +386,7 @@ fn mapped(start: u64, pages: u64, kind: MemoryKind) -> MappedRange {
 #[test]
 fn all_memory_is_covered() {
     let mut world = World::majority();
-    world.region(2000, 100, 5);
+    world.region(Address(2000).0, 100, 5);
     let memory = |world: &mut World, ranges: &[MappedRange]| {
         world.input(Input::Memory {
             pid: Pid(PID),
@@ -396,10 +396,10 @@ fn all_memory_is_covered() {
         let summary = world.summary();
         (summary.regions, summary.mapped)
     };
-    let small = mapped(500, 3, MemoryKind::Static);
-    let data = mapped(600, 64, MemoryKind::Static);
-    let heap = |pages| mapped(1000, pages, MemoryKind::Heap);
-    let around = mapped(1980, 200, MemoryKind::Anonymous);
+    let small = mapped(Address(500).0, 3, MemoryKind::Static);
+    let data = mapped(Address(600).0, 64, MemoryKind::Static);
+    let heap = |pages| mapped(Address(1000).0, pages, MemoryKind::Heap);
+    let around = mapped(Address(1980).0, 200, MemoryKind::Anonymous);
     // What is before the known region and behind it, and not what is small.
     assert_eq!(
         memory(&mut world, &[small, data, heap(320), around]),
@@ -436,7 +436,7 @@ fn what_a_program_has_placed_itself_is_left_alone() {
     let mut world = World::majority();
     world.input(Input::Bound {
         pid: Pid(PID),
-        start: 700 * PAGE,
+        start: Address(700 * PAGE),
         length: 100 * PAGE,
         nodes: 0,
         error: OWN_POLICY,
@@ -447,8 +447,8 @@ fn what_a_program_has_placed_itself_is_left_alone() {
             pid: Pid(PID),
             own,
             ranges: vec![
-                mapped(600, 64, MemoryKind::Heap),
-                mapped(720, 64, MemoryKind::Anonymous),
+                mapped(Address(600).0, 64, MemoryKind::Heap),
+                mapped(Address(720).0, 64, MemoryKind::Anonymous),
             ],
         });
         world.summary()
@@ -462,8 +462,8 @@ fn what_a_program_has_placed_itself_is_left_alone() {
 #[test]
 fn of_hint_faults_no_local_share_is_said() {
     let mut world = World::new("majority", SampleSource::Hints);
-    world.region(0, 1024, 5);
-    world.quarters_used(0, 1024, 16);
+    world.region(Address(0).0, 1024, 5);
+    world.quarters_used(Address(0).0, 1024, 16);
     let sampled = world.summary().sampled;
     assert_eq!((sampled.samples, sampled.share()), (64, None));
 }

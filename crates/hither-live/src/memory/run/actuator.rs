@@ -1,6 +1,6 @@
 //! The actuator: reports what programs do to the controller, and carries its orders out.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(crate) struct PlacementActuator {
     offered: BTreeMap<Pid, u64>,
     /// Start and length of regions that begin or end within a page, by process and first whole
     /// page.
-    pub(super) uneven: BTreeMap<(Pid, u64), (u64, u64)>,
+    pub(super) uneven: BTreeMap<(Pid, Address), (Address, u64)>,
     /// Inputs for the next step, which orders led to.
     pub(super) later: Vec<TimedInput>,
     usage: Usage,

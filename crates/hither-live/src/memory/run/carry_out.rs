@@ -1,6 +1,6 @@
 //! Carries the orders of the controller out.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::page_sampling::SamplingError;
 
@@ -74,13 +74,13 @@ impl PlacementActuator {
     }
 
     /// Notes a region if it begins or ends within a page; forgets one that ends.
-    pub(super) fn note_uneven(&mut self, pid: Pid, start: u64, length: Option<u64>) {
+    pub(super) fn note_uneven(&mut self, pid: Pid, start: Address, length: Option<u64>) {
         let page_bytes = self.machine.page_bytes();
-        let Some(first) = start.checked_next_multiple_of(page_bytes) else {
+        let Some(first) = start.next_page_start(page_bytes) else {
             return;
         };
         let uneven = |&length: &u64| {
-            !(start | length).is_multiple_of(page_bytes) && start.checked_add(length).is_some()
+            !(start.0 | length).is_multiple_of(page_bytes) && start.checked_add(length).is_some()
         };
         match length.filter(uneven) {
             Some(length) => self.uneven.insert((pid, first), (start, length)),
@@ -93,7 +93,7 @@ impl PlacementActuator {
         &mut self,
         context: &Context<'_, PlacementController>,
         pid: Pid,
-        (start, length): (u64, u64),
+        (start, length): (Address, u64),
         on: bool,
     ) {
         // The whole region with its partial pages: they are of the same mapping, and the program
@@ -102,7 +102,7 @@ impl PlacementActuator {
         let end = start + length;
         let page_bytes = self.machine.page_bytes();
         let is_whole =
-            |&(start, length): &(u64, u64)| (start + length) / page_bytes * page_bytes == end;
+            |&(start, length): &(Address, u64)| (start + length).page_start(page_bytes) == end;
         let whole = whole.filter(is_whole).unwrap_or((start, length));
         let arm = self.arm.as_mut();
         let done = arm.map_or(Err(SamplingError::NoCall), |arm| {
@@ -153,7 +153,7 @@ impl PlacementActuator {
         &mut self,
         context: &mut Context<'_, PlacementController>,
         pid: Pid,
-        (start, length): (u64, u64),
+        (start, length): (Address, u64),
         bind: Bind,
     ) {
         let requests = context.run.bind_requests();
@@ -178,7 +178,7 @@ impl PlacementActuator {
         &mut self,
         context: &Context<'_, PlacementController>,
         pid: Pid,
-        (start, length): (u64, u64),
+        (start, length): (Address, u64),
         reason: SamplingError,
     ) {
         // The input of its end follows. Of a process that is ending, the kernel says that it has no

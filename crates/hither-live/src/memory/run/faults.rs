@@ -93,6 +93,8 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::Address;
+
     use super::*;
 
     struct OfAll;
@@ -131,7 +133,7 @@ mod tests {
                 pid,
                 tid: pid.first_thread(),
                 cpu: 0,
-                address: 4096,
+                address: Address(4096),
             })
         };
         let started = at(Input::Started { pid: Pid(8) });

@@ -167,14 +167,16 @@ fn mapped(range: &WritableRange) -> MappedRange {
 mod tests {
     use hither_kernel::writable_memory::MemoryKind;
 
+    use hither_ids::Address;
+
     use super::*;
 
     #[test]
     fn shared_memory_of_several_processes_is_left_out() {
         let mut shared = SharedMemory::default();
         let range = |file: Option<u64>| WritableRange {
-            start: 0x1000,
-            end: 0x9000,
+            start: Address(0x1000),
+            end: Address(0x9000),
             kind: MemoryKind::Shared,
             file: file.map(|inode| Inode::on(0, 5, inode)),
         };

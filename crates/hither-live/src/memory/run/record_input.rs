@@ -116,7 +116,7 @@ mod tests {
     use hither_kernel::pid_namespace::PidNamespace;
     use hither_session::record::{OWN_POLICY, RegionKind};
 
-    use hither_ids::{Pid, Tid};
+    use hither_ids::{Address, Pid, Tid};
 
     use super::*;
     use crate::observe::intern::{Definitions, Streams};
@@ -144,7 +144,7 @@ mod tests {
                 args: b"",
             },
             Record::Region {
-                start,
+                start: Address(start),
                 length,
                 signature: 3,
                 time_ns: 1_500,
@@ -152,7 +152,7 @@ mod tests {
                 kind: RegionKind::Map,
             },
             Record::Bound {
-                start,
+                start: Address(start),
                 length,
                 bind: Bind {
                     mode: BindMode::Default,

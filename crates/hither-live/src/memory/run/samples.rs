@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hither_core::Object;
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid, Tid};
 use hither_kernel::machine::{Machine, PageState};
 use hither_kernel::page_faults::{Fault, PageFaults};
 
@@ -141,7 +141,7 @@ impl Samples {
     pub(super) fn of_armed(
         &mut self,
         inputs: Vec<TimedInput>,
-        mut armed_page: impl FnMut(Pid, u64) -> Option<(Object, u32)>,
+        mut armed_page: impl FnMut(Pid, Address) -> Option<(Object, u32)>,
     ) -> Vec<TimedInput> {
         let mut all: Vec<TimedInput> = Vec::with_capacity(inputs.len());
         let mut samples: FxHashMap<(Tid, Object, u32), usize> = FxHashMap::default();
@@ -183,7 +183,8 @@ impl Samples {
     /// Asks the kernel where the pages of samples are whose node is not known: once for each
     /// process.
     fn find_homes(&mut self, inputs: &mut [TimedInput]) {
-        let mut by_process: BTreeMap<Pid, Vec<(u64, &mut Option<KernelNode>)>> = BTreeMap::new();
+        let mut by_process: BTreeMap<Pid, Vec<(Address, &mut Option<KernelNode>)>> =
+            BTreeMap::new();
         for at in inputs {
             if let Input::Sample {
                 pid, address, home, ..
@@ -194,7 +195,7 @@ impl Samples {
             }
         }
         for (pid, pages) in by_process {
-            let addresses: Vec<u64> = pages.iter().map(|&(address, _)| address).collect();
+            let addresses: Vec<Address> = pages.iter().map(|&(address, _)| address).collect();
             let states = &mut self.states;
             let asked = self.machine.move_pages(pid, &addresses, None, states);
             let states = states.iter().filter(|_| asked.is_ok());
@@ -238,14 +239,14 @@ mod tests {
                 pid: Pid(1),
                 tid,
                 cpu: 0,
-                address: page * 4096,
+                address: Address(page * 4096),
             },
         };
         let faults = [(7, 17), (8, 18), (7, 31), (7, 40), (7, 99)];
         let faults = faults.map(|(tid, page)| fault(Tid(tid), page)).into();
         let mut samples = Samples::new(Arc::new(hither_kernel::machine::ThisMachine), 0.01);
-        let armed_page = |_, address| {
-            let page = (address / 4096) as u32;
+        let armed_page = |_, address: Address| {
+            let page = (address.0 / 4096) as u32;
             (page < 64).then_some((Object(3), page))
         };
         let found = samples.of_armed(faults, armed_page).into_iter();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
 use hither_kernel::memory_probe::{MemoryProbe, ProbeError};
 use hither_kernel::page_faults::{PageFaults, WatchError};
@@ -52,7 +52,7 @@ impl Machine for Scripted {
     fn move_pages(
         &self,
         _: Pid,
-        _: &[u64],
+        _: &[Address],
         _: Option<KernelNode>,
         _: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use hither_ids::{KernelNode, Pid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::page_faults::{PageFaults, WatchError};
 
@@ -42,8 +42,8 @@ impl Machine for Scripted {
         Some(self.huge.0 * PAGE).filter(|&bytes| bytes > 0)
     }
 
-    fn are_huge(&self, _: Pid, addresses: &[u64]) -> Vec<bool> {
-        let number = |address: &u64| address / PAGE / self.huge.0;
+    fn are_huge(&self, _: Pid, addresses: &[Address]) -> Vec<bool> {
+        let number = |address: &Address| address.0 / PAGE / self.huge.0;
         let is_huge = |address| self.huge.1.contains(&number(address));
         addresses.iter().map(is_huge).collect()
     }
@@ -51,7 +51,7 @@ impl Machine for Scripted {
     fn move_pages(
         &self,
         pid: Pid,
-        addresses: &[u64],
+        addresses: &[Address],
         to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
@@ -64,11 +64,11 @@ impl Machine for Scripted {
         let mut pages = self.pages.lock().unwrap();
         states.clear();
         for address in addresses {
-            let state = pages.entry(*address).or_insert(PageState::Absent);
-            if let Some(node) = to.filter(|_| self.along.contains(address)) {
+            let state = pages.entry(address.0).or_insert(PageState::Absent);
+            if let Some(node) = to.filter(|_| self.along.contains(&address.0)) {
                 *state = PageState::On(node);
             }
-            let answer = match (to, self.stubborn.get(address)) {
+            let answer = match (to, self.stubborn.get(&address.0)) {
                 (Some(_), Some(&stubborn)) => stubborn,
                 (Some(node), None) => {
                     *state = PageState::On(node);
@@ -108,7 +108,10 @@ fn job(pages: u32, nodes: u64) -> PageJob {
     PageJob {
         job: 3,
         pid: Pid(7),
-        pages: vec![PageRange { start: 0, pages }],
+        pages: vec![PageRange {
+            start: Address(0),
+            pages,
+        }],
         task: Task::Move(nodes),
     }
 }
@@ -138,8 +141,8 @@ fn carried_out(machine: Scripted, job: &PageJob) -> (MoveResult, Arc<Scripted>) 
 fn a_huge_page_moves_if_half_of_it_is_to() {
     let mut machine = Scripted::with(64);
     machine.huge = (16, vec![0, 1, 3]);
-    let range = |start, pages| PageRange {
-        start: start * PAGE,
+    let range = |start: u64, pages| PageRange {
+        start: Address(start * PAGE),
         pages,
     };
     let migrate = PageJob {
@@ -382,7 +385,7 @@ fn pages_are_found_where_they_are() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut worker = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop);
     let range = |first: u64, pages| PageRange {
-        start: first * PAGE,
+        start: Address(first * PAGE),
         pages,
     };
     let job = PageJob {
@@ -409,7 +412,7 @@ fn pages_are_found_where_they_are() {
 #[test]
 fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
     let range = |first: u64| PageRange {
-        start: first * PAGE,
+        start: Address(first * PAGE),
         pages: 1,
     };
     let job = PageJob {

@@ -3,7 +3,7 @@
 //! Pages that were not touched stay unmapped. So a round costs what was touched since the last one,
 //! and rounds are so far apart that they take at most a twentieth of a CPU.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -80,14 +80,14 @@ impl Arming {
     }
 
     /// A page is mapped again. Whether it had been unmapped by us.
-    pub(super) fn faulted(&mut self, pid: Pid, address: u64) -> bool {
-        self.armed.remove(&(pid, address))
+    pub(super) fn faulted(&mut self, pid: Pid, address: Address) -> bool {
+        self.armed.remove(&(pid, address.0))
     }
 
     /// A watched page may be mapped.
-    pub(super) fn watch(&mut self, pid: Pid, file: Inode, address: u64, offset: u64) {
+    pub(super) fn watch(&mut self, pid: Pid, file: Inode, address: Address, offset: u64) {
         if self.refused.is_none() {
-            self.due.insert((pid, file, offset, address));
+            self.due.insert((pid, file, offset, address.0));
         }
     }
 
@@ -138,7 +138,10 @@ impl Arming {
             .iter()
             .filter(|page| is_mapped(pid.0, page.3, file, page.2));
         let pages: Vec<MappedPage> = pages
-            .map(|&(_, _, offset, address)| MappedPage { address, offset })
+            .map(|&(_, _, offset, address)| MappedPage {
+                address: Address(address),
+                offset,
+            })
             .collect();
         match self.unmap(pid, file, &pages) {
             Ok(Unmapped {
@@ -150,9 +153,9 @@ impl Arming {
                 outcomes.unmapped += unmapped;
                 for page in pages {
                     if left.contains(&page) {
-                        self.due.insert((pid, file, page.offset, page.address));
+                        self.due.insert((pid, file, page.offset, page.address.0));
                     } else {
-                        self.armed.insert((pid, page.address));
+                        self.armed.insert((pid, page.address.0));
                     }
                 }
             }

@@ -14,7 +14,7 @@
 //! In a run a fault counts for all that it maps: the 64 KiB after it, or a folio as long as the
 //! last one.
 
-use hither_ids::Tid;
+use hither_ids::{Address, Tid};
 use std::ops::Range;
 
 use hither_kernel::file_id::Inode;
@@ -83,7 +83,7 @@ pub(super) struct PageFault {
     /// The page's offset in the file.
     pub(super) offset: u64,
     /// Where it is mapped.
-    pub(super) address: u64,
+    pub(super) address: Address,
     /// It had been unmapped by us.
     pub(super) was_armed: bool,
 }
@@ -93,12 +93,12 @@ impl PageFault {
     /// windows by address, and folios by their place in the file.
     fn is_at_window(&self, after: u64) -> bool {
         let begins = |at: u64| (at + after).is_multiple_of(WINDOW_BYTES);
-        begins(self.address) || begins(self.offset)
+        begins(self.address.0) || begins(self.offset)
     }
 
     fn is_in_window_of(&self, other: &PageFault) -> bool {
         self.offset / WINDOW_BYTES == other.offset / WINDOW_BYTES
-            || self.address / WINDOW_BYTES == other.address / WINDOW_BYTES
+            || self.address.page_start(WINDOW_BYTES) == other.address.page_start(WINDOW_BYTES)
     }
 
     /// If a pass through the file faults in this page next after the last fault: how many bytes
@@ -206,7 +206,7 @@ mod tests {
         let offset = page * PAGE;
         PageFault {
             offset,
-            address: (1 << 40) + offset,
+            address: Address((1 << 40) + offset),
             was_armed,
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         assert!(is_once(ranges.clone(), 144..204), "{ranges:?}");
         // The kernel's windows are aligned by address.
         let skewed = [0, 11, 27, 43].map(|page| PageFault {
-            address: (1 << 40) + (5 + page) * PAGE,
+            address: Address((1 << 40) + (5 + page) * PAGE),
             ..fault(page, false)
         });
         let ranges = counted(&file, skewed);

@@ -1,6 +1,6 @@
 //! What each process has mapped where.
 
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 use std::collections::BTreeMap;
 
 use hither_kernel::address_spaces::{MappedRange, SpaceEvent};
@@ -13,8 +13,8 @@ const LINE_MAX: usize = 64;
 /// A part of a file in a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileRange {
-    start: u64,
-    end: u64,
+    start: Address,
+    end: Address,
     /// Where in the file it begins.
     offset: u64,
     /// Device and inode.
@@ -25,12 +25,12 @@ pub(super) struct FileRange {
 
 impl FileRange {
     /// The offset in the file of an address within it.
-    pub(super) fn offset_of(&self, address: u64) -> u64 {
+    pub(super) fn offset_of(&self, address: Address) -> u64 {
         self.offset + (address - self.start)
     }
 
     /// Where an offset of the file is mapped, if it is within the range.
-    pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
+    pub(super) fn address_of(&self, offset: u64) -> Option<Address> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.end - self.start).then(|| self.start + within)
     }
@@ -40,7 +40,7 @@ impl FileRange {
 #[derive(Clone, Debug, Default)]
 struct Space {
     /// By their first address; they do not overlap.
-    ranges: BTreeMap<u64, FileRange>,
+    ranges: BTreeMap<Address, FileRange>,
     threads: u32,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Spaces {
 
 impl Spaces {
     /// The file that a process has mapped at an address.
-    pub(super) fn at(&self, pid: Pid, address: u64) -> Option<FileRange> {
+    pub(super) fn at(&self, pid: Pid, address: Address) -> Option<FileRange> {
         let ranges = &self.by_pid.get(&pid)?.ranges;
         let (_, range) = ranges.range(..=address).next_back()?;
         (address < range.end).then_some(*range)
@@ -211,10 +211,10 @@ impl Spaces {
 mod tests {
     use super::*;
 
-    fn mapped(pid: u32, start: u64, end: u64, offset: u64, inode: u64) -> SpaceEvent {
+    fn mapped(pid: u32, start: Address, end: u64, offset: u64, inode: u64) -> SpaceEvent {
         SpaceEvent::Mapped(MappedRange {
             pid: Pid(pid),
-            addresses: start..end,
+            addresses: start..Address(end),
             offset,
             file: (inode != 0).then(|| Inode::on(0, 1, inode)),
             is_writable: false,
@@ -222,7 +222,7 @@ mod tests {
         })
     }
 
-    fn at(spaces: &Spaces, pid: u32, address: u64) -> Option<(u64, u64)> {
+    fn at(spaces: &Spaces, pid: u32, address: Address) -> Option<(u64, u64)> {
         let range = spaces.at(Pid(pid), address)?;
         Some((range.file.number, range.offset_of(address)))
     }
@@ -230,33 +230,33 @@ mod tests {
     #[test]
     fn a_mapping_replaces_what_was_there() {
         let mut spaces = Spaces::default();
-        spaces.on_event(&mapped(1, 0x1000, 0x9000, 0x10000, 5));
+        spaces.on_event(&mapped(1, Address(0x1000), 0x9000, 0x10000, 5));
         // Into its middle: another file, then memory without one, then code.
-        spaces.on_event(&mapped(1, 0x3000, 0x4000, 0, 6));
-        assert_eq!(at(&spaces, 1, 0xfff), None);
-        assert_eq!(at(&spaces, 1, 0x2fff), Some((5, 0x11fff)));
-        assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
-        assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
+        spaces.on_event(&mapped(1, Address(0x3000), 0x4000, 0, 6));
+        assert_eq!(at(&spaces, 1, Address(0xfff)), None);
+        assert_eq!(at(&spaces, 1, Address(0x2fff)), Some((5, 0x11fff)));
+        assert_eq!(at(&spaces, 1, Address(0x3001)), Some((6, 1)));
+        assert_eq!(at(&spaces, 1, Address(0x4000)), Some((5, 0x13000)));
         let inode = Inode::on(0, 1, 6);
         assert!(spaces.has(Pid(1), inode) && !spaces.has(Pid(2), inode));
         assert!(!spaces.has(Pid(1), Inode::on(0, 2, 6)));
-        let range = spaces.at(Pid(1), 0x4000).expect("mapped");
-        assert_eq!(range.address_of(0x13000), Some(0x4000));
+        let range = spaces.at(Pid(1), Address(0x4000)).expect("mapped");
+        assert_eq!(range.address_of(0x13000), Some(0x4000).map(Address));
         assert_eq!(range.address_of(0x12fff), None);
         assert_eq!(range.address_of(0x18000), None);
-        spaces.on_event(&mapped(1, 0x2000, 0x5000, 0, 0));
-        assert_eq!(at(&spaces, 1, 0x3001), None);
-        assert_eq!(at(&spaces, 1, 0x5000), Some((5, 0x14000)));
-        spaces.on_event(&mapped(1, 0, 0x10000, 0, 9));
-        assert_eq!(at(&spaces, 1, 0x5000), None);
-        assert_eq!(at(&spaces, 2, 0x5000), None);
+        spaces.on_event(&mapped(1, Address(0x2000), 0x5000, 0, 0));
+        assert_eq!(at(&spaces, 1, Address(0x3001)), None);
+        assert_eq!(at(&spaces, 1, Address(0x5000)), Some((5, 0x14000)));
+        spaces.on_event(&mapped(1, Address(0), 0x10000, 0, 9));
+        assert_eq!(at(&spaces, 1, Address(0x5000)), None);
+        assert_eq!(at(&spaces, 2, Address(0x5000)), None);
     }
 
     #[test]
     fn a_child_has_what_its_parent_had_until_it_runs_another_program() {
         let mut spaces = Spaces::default();
-        let mapping = |spaces: &Spaces, pid| at(spaces, pid, 0x1000).is_some();
-        spaces.on_event(&mapped(1, 0x1000, 0x2000, 0, 5));
+        let mapping = |spaces: &Spaces, pid| at(spaces, pid, Address(0x1000)).is_some();
+        spaces.on_event(&mapped(1, Address(0x1000), 0x2000, 0, 5));
         // A thread, which may outlive the first one.
         spaces.on_event(&SpaceEvent::Forked {
             pid: Pid(1),

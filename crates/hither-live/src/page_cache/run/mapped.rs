@@ -6,7 +6,7 @@
 //! is watched within [`LOOK_PERIOD_NS`]. Until then its faults are missing, and its next one is
 //! taken for a jump.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{Address, Pid, Tid};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -325,7 +325,7 @@ fn steerable(mappings: &[Mapping]) -> Vec<Mapping> {
 }
 
 /// Where a range of a file is mapped.
-fn addresses_of(mapping: &Mapping, range: Range<u64>) -> Option<Range<u64>> {
+fn addresses_of(mapping: &Mapping, range: Range<u64>) -> Option<Range<Address>> {
     let length = mapping.addresses.end - mapping.addresses.start;
     let from = range.start.max(mapping.offset) - mapping.offset;
     let to = range.end.saturating_sub(mapping.offset).min(length);
@@ -339,7 +339,7 @@ mod tests {
 
     fn mapping(inode: u64, is_read_only: bool) -> Mapping {
         Mapping {
-            addresses: 0x10_0000..0x50_0000,
+            addresses: Address(0x10_0000)..Address(0x50_0000),
             offset: 0x2000,
             file: Inode::on(0, 1, inode),
             is_read_only,
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn ranges_of_a_file_are_found_where_they_are_mapped() {
-        let at = |range| addresses_of(&mapping(1, true), range);
+        let at = |range| addresses_of(&mapping(1, true), range).map(|of| of.start.0..of.end.0);
         assert_eq!(at(0x2000..0x3000), Some(0x10_0000..0x10_1000));
         assert_eq!(at(0..0x3000), Some(0x10_0000..0x10_1000));
         assert_eq!(at(0x3000..u64::MAX), Some(0x10_1000..0x50_0000));

@@ -1,13 +1,13 @@
 //! Regions and processes that come and go.
 
 use super::*;
-use hither_ids::Pid;
+use hither_ids::{Address, Pid};
 
 #[test]
 fn addresses_are_used_again() {
     let mut world = World::two_nodes();
     for round in 0..3 {
-        world.region(7, 1000, 100, 0);
+        world.region(7, Address(1000).0, 100, 0);
         world.touches(7, 0, 1000..1005);
         assert_eq!(
             world.decided(),
@@ -17,7 +17,7 @@ fn addresses_are_used_again() {
             ],
             "round {round}"
         );
-        world.ends(7, 1000, 100);
+        world.ends(7, Address(1000).0, 100);
         assert_eq!((world.used(0), world.used(1)), (0, 0));
     }
     assert_eq!(
@@ -26,8 +26,8 @@ fn addresses_are_used_again() {
         "and so are numbers"
     );
     // A region whose end was not reported.
-    world.region(7, 1000, 100, 0);
-    world.region(7, 1050, 100, 0);
+    world.region(7, Address(1000).0, 100, 0);
+    world.region(7, Address(1050).0, 100, 0);
     world.touches(7, 0, 1050..1055);
     assert_eq!(
         world.decided()[0],
@@ -39,7 +39,7 @@ fn addresses_are_used_again() {
             time_ns: 5,
             input: Input::RegionEnd {
                 pid: Pid(7),
-                start: 1050 * PAGE,
+                start: Address(1050 * PAGE),
                 length: 100 * PAGE,
             },
         },
@@ -51,9 +51,9 @@ fn addresses_are_used_again() {
 #[test]
 fn a_part_that_was_unmapped_is_not_placed() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 200, 1);
-    world.region(7, 9000, 1000, 2);
-    world.ends(7, 1010, 20);
+    world.region(7, Address(1000).0, 200, 1);
+    world.region(7, Address(9000).0, 1000, 2);
+    world.ends(7, Address(1010).0, 20);
     world.touches(7, 0, 1000..1005);
     assert_eq!(
         world.decided(),
@@ -64,17 +64,17 @@ fn a_part_that_was_unmapped_is_not_placed() {
             "bind pid 7 1030+170 to 10"
         ]
     );
-    world.ends(7, 1000, 10);
+    world.ends(7, Address(1000).0, 10);
     assert_eq!((world.used(0), world.used(1)), (0, 170));
-    world.ends(7, 1030, 170);
+    world.ends(7, Address(1030).0, 170);
     assert_eq!((world.used(0), world.used(1)), (0, 0));
 }
 
 #[test]
 fn two_processes_with_the_same_addresses() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 100, 1);
-    world.region(8, 1000, 100, 2);
+    world.region(7, Address(1000).0, 100, 1);
+    world.region(8, Address(1000).0, 100, 2);
     world.touches(7, 0, [1000, 1001]);
     world.touches(8, 0, [1002, 1003, 1004]);
     world.touches(7, 0, [1002, 1003]);
@@ -94,9 +94,9 @@ fn processes_that_come_and_go_leave_nothing() {
         let mut config = two_nodes();
         config.policy = policy.to_owned();
         let mut world = World::new(&config);
-        world.region(7, 1000, 100, 1);
+        world.region(7, Address(1000).0, 100, 1);
         for pid in 100..400 {
-            world.region(pid, 1000, 100, 1);
+            world.region(pid, Address(1000).0, 100, 1);
             world.touches(pid, 0, 1000..1005);
             world.input(Input::Ended { pid: Pid(pid) });
         }
@@ -109,11 +109,11 @@ fn processes_that_come_and_go_leave_nothing() {
 #[test]
 fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 100, 1);
+    world.region(7, Address(1000).0, 100, 1);
     world.touches(7, 0, 1000..1003);
     world.input(Input::Started { pid: Pid(8) });
     world.touches(8, 0, 1000..1050);
-    world.ends(8, 1000, 100);
+    world.ends(8, Address(1000).0, 100);
     assert_eq!(world.decided(), [""; 0]);
     assert_eq!(world.used(0), 3);
     world.touches(7, 0, 1003..1005);
@@ -131,9 +131,9 @@ fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
 #[test]
 fn a_reservation_larger_than_the_machine_is_left_alone() {
     let mut world = World::two_nodes();
-    world.region(7, 1000, 200_001, 1);
+    world.region(7, Address(1000).0, 200_001, 1);
     assert_eq!(world.decided(), ["unfollowed pid 7"]);
     world.touches(7, 0, 1000..1010);
-    world.ends(7, 1000, 200_001);
+    world.ends(7, Address(1000).0, 200_001);
     assert_eq!(world.decided(), [""; 0]);
 }
