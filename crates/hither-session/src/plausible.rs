@@ -70,6 +70,7 @@ fn ends_by(limit: u64, start: u64, length: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::Address;
     use hither_kernel::file_id::FileId;
 
     use super::*;

@@ -36,7 +36,7 @@ pub(crate) enum Input {
         start: Address,
         length: u64,
     },
-    /// A page fault.
+    /// A page fault: a first touch, or one of a page that is armed.
     Fault {
         pid: Pid,
         tid: Tid,
@@ -53,9 +53,12 @@ pub(crate) enum Input {
         cpu: u32,
         address: Address,
         home: Option<KernelNode>,
-        /// Where pages are armed: which of 16 the thread has touched, a bit each; they begin at a
-        /// multiple of 16 pages in the region.
-        armed: u16,
+    },
+    /// Where a page is that the controller had looked up, by the kernel's number of the node.
+    Located {
+        #[serde(flatten)]
+        page: TouchedPage,
+        home: Option<KernelNode>,
     },
     /// The memory that a process writes to, by the kernel's list of its mappings. `own`: it asks
     /// for certain nodes itself.
@@ -158,6 +161,8 @@ pub(crate) enum Order {
     },
     /// Arm these pages: the next touch of each faults, as a sample of who uses it.
     Arm { pid: Pid, ranges: Vec<PageRange> },
+    /// Look up where an armed page is that a thread has touched.
+    Locate(TouchedPage),
     /// Move pages of a region to the node that uses them.
     Migrate(Migrate),
 }
@@ -216,6 +221,14 @@ pub(crate) struct Judged {
     pub(crate) wanted: u32,
     /// How many pages a second are armed from now on.
     pub(crate) rate: u64,
+}
+
+/// A page that a thread has touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TouchedPage {
+    pub(crate) pid: Pid,
+    pub(crate) tid: Tid,
+    pub(crate) address: Address,
 }
 
 /// What ended.

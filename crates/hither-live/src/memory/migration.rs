@@ -35,6 +35,5 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::armed_pages::ENTRY_PAGES;
 pub(crate) use self::region::RegionStart;
 pub(crate) use self::state::Migration;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::config::{MemoryConfig, SampleSource};
-use super::event::{Input, MappedRange, TimedInput};
+use super::event::{Input, MappedRange, TimedInput, TouchedPage};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
@@ -85,12 +85,16 @@ fn input() -> impl Strategy<Value = Input> {
         4 => (pid(), start(), length())
             .prop_map(|(pid, start, length)| Input::RegionEnd { pid: Pid(pid), start: Address(start), length }),
         20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE + 1) }
+            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE) + 1 }
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
-            let armed = 1 << (page % 16) | 1 << (page / 16 % 16);
-            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE + 8), home, armed }
+            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE) + 8, home }
+        }),
+        8 => (pid(), 1..3_u32, 0..3000_u64).prop_map(|(pid, tid, page)| {
+            let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
+            let (pid, tid, address) = (Pid(pid), Tid(tid), page * PAGE + 1);
+            Input::Located { page: TouchedPage { pid, tid, address: Address(address) }, home }
         }),
         2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
             .prop_map(|(pid, own, ranges)| {
@@ -224,7 +228,7 @@ fn streamed() -> Vec<TimedInput> {
         signature: 1,
         cpu: 0,
     };
-    let fault = |page: u64| Input::Fault {
+    let fault = |page| Input::Fault {
         pid: Pid(1),
         tid: Tid(1),
         cpu: 0,
@@ -260,7 +264,7 @@ fn a_log_begins_with_the_configuration() {
             "source"
         ]
     );
-    assert_eq!(first["hither_memory"], 5);
+    assert_eq!(first["hither_memory"], 6);
 }
 
 #[test]
@@ -299,12 +303,12 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_memory\":5", "\"hither_memory\":6");
+    let newer = text.replace("\"hither_memory\":6", "\"hither_memory\":7");
     assert!(
         replayed(&newer)
             .unwrap_err()
             .to_string()
-            .contains("format 6")
+            .contains("format 7")
     );
 }
 

@@ -9,7 +9,7 @@ use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
 use super::super::config::MemoryConfig;
-use super::super::event::{Decision, Input, Note, Order, TimedInput};
+use super::super::event::{Decision, Input, Note, Order, TimedInput, TouchedPage};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
 use super::super::region_map::{PageNumbers, RegionMap};
@@ -57,7 +57,7 @@ pub(crate) struct PlacementController {
 
 impl Controller for PlacementController {
     const NAME: &'static str = "memory";
-    const FORMAT: (&'static str, u32) = ("hither_memory", 5);
+    const FORMAT: (&'static str, u32) = ("hither_memory", 6);
     type Config = MemoryConfig;
     type Input = Input;
     type Order = Order;
@@ -143,7 +143,12 @@ impl PlacementController {
                 tid,
                 cpu,
                 address,
-            } => self.fault(now_ns, (pid, tid), cpu, address, out),
+            } => {
+                let touched = TouchedPage { pid, tid, address };
+                if !self.touched(touched, cpu, out) {
+                    self.fault(now_ns, (pid, tid), cpu, address, out);
+                }
+            }
             &Input::OthersFaults { count } => self.recording.charge(count),
             Input::Memory { pid, own, ranges } => self.mapped(now_ns, *pid, *own, ranges, out),
             &Input::Bound {
@@ -173,6 +178,13 @@ impl PlacementController {
         }
     }
 
+    /// A thread faulted on a page. Returns whether that was armed.
+    fn touched(&mut self, touched: TouchedPage, cpu: u32, out: &mut Vec<Decision>) -> bool {
+        let TouchedPage { pid, address, .. } = touched;
+        let found = self.find(pid, address).zip(self.migration.as_mut());
+        found.is_some_and(|(found, migration)| migration.touched(found, touched, cpu, out))
+    }
+
     /// Takes in what is of use to the policies that go by use alone.
     fn take_use(&mut self, now_ns: u64, input: &Input, out: &mut Vec<Decision>) {
         let Some(migration) = &mut self.migration else {
@@ -185,15 +197,16 @@ impl PlacementController {
                 cpu,
                 address,
                 home,
-                armed,
+            } => match self.regions.find(pid, address) {
+                Some(found) => migration.sample(found, (pid, tid), cpu, home),
+                None => self.summary.sampled_outside += u64::from(migration.sees_accesses()),
+            },
+            Input::Located {
+                page: TouchedPage { pid, tid, address },
+                home,
             } => {
-                let found = self.regions.find(pid, address);
-                let is_sample = found
-                    .is_some_and(|found| migration.sample(found, (pid, tid), cpu, home, armed));
-                if !is_sample && armed != 0 {
-                    self.fault(now_ns, (pid, tid), cpu, address, out);
-                } else if found.is_none() {
-                    self.summary.sampled_outside += u64::from(migration.sees_accesses());
+                if let Some(found) = self.regions.find(pid, address) {
+                    migration.located(found, (pid, tid), home);
                 }
             }
             Input::Construct {
@@ -234,15 +247,6 @@ impl PlacementController {
             summary.paused_ns = migration.paused_ns();
         }
         summary
-    }
-
-    /// The page at an address, if it is armed, so that a fault there is a sample.
-    pub(crate) fn armed_page(&mut self, pid: Pid, address: Address) -> Option<(Object, u32)> {
-        let found = self.find(pid, address);
-        let migration = self.migration.as_ref();
-        found.filter(|&(object, page)| {
-            migration.is_some_and(|migration| migration.is_armed(object, page))
-        })
     }
 
     /// The placements of regions, for the next run.

@@ -1,10 +1,12 @@
-//! Pages that are armed, and were not touched since.
+//! Pages that are armed and were not touched since, and the touches of others that are no samples
+//! yet.
 
 use hither_core::Object;
+use hither_ids::Tid;
 use rustc_hash::FxHashMap;
 
 /// Pages of an entry: a cell's, at the least.
-pub(crate) const ENTRY_PAGES: u32 = u16::BITS;
+const ENTRY_PAGES: u32 = u16::BITS;
 
 /// The most entries, in some 32 MiB of memory: armed pages that are never written stay armed.
 /// Beyond that number all are forgotten, and their faults, should they come, are no samples.
@@ -48,22 +50,22 @@ impl ArmedPages {
         *bits |= bit;
     }
 
-    /// These pages of the entry of `page` are not armed any more. Returns how many of them were.
-    pub(super) fn remove(&mut self, object: Object, page: u32, touched: u16) -> u32 {
-        let (entry, _) = bit_of(page);
+    /// A page is not armed any more. Returns whether it was.
+    pub(super) fn remove(&mut self, object: Object, page: u32) -> bool {
+        let (entry, bit) = bit_of(page);
         let Some(region) = self.regions.get_mut(&object) else {
-            return 0;
+            return false;
         };
-        let Some(bits) = region.get(&entry).copied() else {
-            return 0;
+        let Some(bits) = region.get_mut(&entry) else {
+            return false;
         };
-        if bits & !touched == 0 {
+        let was_armed = *bits & bit != 0;
+        *bits &= !bit;
+        if *bits == 0 {
             region.remove(&entry);
             self.entries -= 1;
-        } else {
-            region.insert(entry, bits & !touched);
         }
-        (bits & touched).count_ones()
+        was_armed
     }
 
     /// No page of a region is armed any more.
@@ -82,6 +84,52 @@ impl ArmedPages {
     }
 }
 
+/// An entry that a thread has touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TouchedEntry {
+    tid: Tid,
+    object: Object,
+    entry: u32,
+}
+
+/// What a thread has touched of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    /// The CPU that it ran on at the first touch.
+    pub(super) cpu: u32,
+    pub(super) pages: u32,
+}
+
+/// Touches of armed pages, until it is known where the page is. All that a thread touches of an
+/// entry meanwhile is one touch, since its pages were armed together.
+#[derive(Debug, Default)]
+pub(super) struct Touches {
+    by_entry: FxHashMap<TouchedEntry, Touch>,
+}
+
+impl Touches {
+    /// A thread has touched a page. Returns whether it is the first one of its entry.
+    pub(super) fn add(&mut self, tid: Tid, (object, page): (Object, u32), cpu: u32) -> bool {
+        let (entry, _) = bit_of(page);
+        let touched = TouchedEntry { tid, object, entry };
+        let touch = self.by_entry.entry(touched);
+        let touch = touch.or_insert(Touch { cpu, pages: 0 });
+        touch.pages += 1;
+        touch.pages == 1
+    }
+
+    /// Takes what a thread has touched of the entry of a page.
+    pub(super) fn take(&mut self, tid: Tid, (object, page): (Object, u32)) -> Option<Touch> {
+        let (entry, _) = bit_of(page);
+        self.by_entry.remove(&TouchedEntry { tid, object, entry })
+    }
+
+    /// Nothing of a region was touched.
+    pub(super) fn forget(&mut self, object: Object) {
+        self.by_entry.retain(|touched, _| touched.object != object);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,13 +141,26 @@ mod tests {
         (10..40).for_each(|page| armed.insert(one, page));
         armed.insert(other, 12);
         assert!(armed.contains_all(one, 10..40) && !armed.contains_all(one, 9..40));
-        assert_eq!(armed.remove(one, 15, 0b11 << 14), 2);
-        let again = [(15, 1 << 15), (16, 1), (99, 1)];
-        let again = again.map(|(page, touched)| armed.remove(one, page, touched));
-        assert_eq!(again, [0, 1, 0]);
+        let touched = [15, 14, 15, 16, 99].map(|page| armed.remove(one, page));
+        assert_eq!(touched, [true, true, false, true, false]);
         assert!(!armed.contains(one, 14) && armed.contains(one, 13));
         armed.forget(one);
         assert_eq!(armed.ends().collect::<Vec<_>>(), [(other, 12)]);
+    }
+
+    /// Of two threads' touches of pages 16 to 31 of a region, and page 40.
+    #[test]
+    fn touches_of_a_thread_in_an_entry_are_one() {
+        let mut touches = Touches::default();
+        let one = Object(3);
+        let touched = [(7, 17), (8, 18), (7, 31), (7, 40)];
+        let is_first = touched.map(|(tid, page)| touches.add(Tid(tid), (one, page), tid));
+        assert_eq!(is_first, [true, true, false, true]);
+        let taken = touches.take(Tid(7), (one, 17)).expect("touched");
+        assert_eq!((taken.pages, taken.cpu), (2, 7));
+        assert!(touches.take(Tid(7), (one, 17)).is_none());
+        touches.forget(one);
+        assert!(touches.by_entry.is_empty());
     }
 
     #[test]

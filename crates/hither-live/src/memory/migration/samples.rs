@@ -6,8 +6,8 @@ use hither_core::{Block, Object};
 use hither_ids::{KernelNode, Pid, Tid};
 
 use super::super::config::SampleSource;
-use super::super::event::{Decision, Order};
-use super::armed_pages::{ArmedPages, ENTRY_PAGES};
+use super::super::event::{Decision, Order, TouchedPage};
+use super::armed_pages::ArmedPages;
 use super::arming::{Pick, SAMPLE_WEIGHT};
 use super::region::{CountedRegion, Sharing};
 use super::state::Migration;
@@ -18,9 +18,38 @@ use crate::numa::ranges::PageRange;
 const SAMPLING_RETRY_NS: u64 = 5_000_000_000;
 
 impl Migration {
-    /// Whether a page is armed, so that a fault on it is a sample.
-    pub(crate) fn is_armed(&self, object: Object, page: u32) -> bool {
-        self.armed.contains(object, page)
+    /// A thread faulted on a page. Returns whether the page was armed: then it is a sample, once
+    /// it is known where the page is.
+    pub(crate) fn touched(
+        &mut self,
+        (object, page): (Object, u32),
+        touched: TouchedPage,
+        cpu: u32,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        if !self.armed.remove(object, page) {
+            return false;
+        }
+        if self.touches.add(touched.tid, (object, page), cpu) {
+            out.push(Decision::Order(Order::Locate(touched)));
+        }
+        true
+    }
+
+    /// An armed page that a thread has touched is on node `home`, by the kernel's number, where
+    /// that is known. A sample has the weight of all that the thread has touched of the entry.
+    pub(crate) fn located(
+        &mut self,
+        found: (Object, u32),
+        (pid, tid): (Pid, Tid),
+        home: Option<KernelNode>,
+    ) {
+        let Some(touch) = self.touches.take(tid, found) else {
+            return;
+        };
+        self.arming.sampled(touch.pages);
+        let weight = SAMPLE_WEIGHT * touch.pages as f32;
+        self.count(found, (pid, tid), touch.cpu, home, weight);
     }
 
     /// Whether a sample is an access and nothing else. Hint faults look like first touches, of
@@ -35,31 +64,32 @@ impl Migration {
     }
 
     /// A thread on a CPU used a page that was on node `home`, by the kernel's number, where that is
-    /// known; of armed pages, these of the page's entry. Returns whether it was a sample: the page
-    /// may be another one than the armed one by now.
+    /// known.
     pub(crate) fn sample(
+        &mut self,
+        found: (Object, u32),
+        thread: (Pid, Tid),
+        cpu: u32,
+        home: Option<KernelNode>,
+    ) {
+        self.count(found, thread, cpu, home, 1.0);
+    }
+
+    /// Counts a sample.
+    fn count(
         &mut self,
         (object, page): (Object, u32),
         (pid, tid): (Pid, Tid),
         cpu: u32,
         home: Option<KernelNode>,
-        armed: u16,
-    ) -> bool {
-        let mut weight = 1.0;
-        if self.source == SampleSource::Armed {
-            let touched = self.armed.remove(object, page, armed);
-            if touched == 0 {
-                return false;
-            }
-            self.arming.sampled(touched);
-            weight = SAMPLE_WEIGHT * touched as f32;
-        }
+        weight: f32,
+    ) {
         let node = self.host.node_of_cpu(cpu);
         let (Some(region), Some(program)) = (
             self.regions.get_mut(&object),
             self.programs.get_mut(&pid).filter(|of| !of.stopped),
         ) else {
-            return true;
+            return;
         };
         let mut home = home.and_then(|home| self.host.node_of_kernel(home));
         if self.dry_run && region.migrated > 0 {
@@ -93,7 +123,6 @@ impl Migration {
         if scattered {
             self.forget_samples(pid);
         }
-        true
     }
 
     /// Half of a program's threads run elsewhere now: older samples say nothing.
@@ -157,6 +186,6 @@ impl Migration {
                 .push_back((again_ns, object, region.generation));
         }
         let pages = page..page.saturating_add(pages).min(region.pages);
-        pages.for_each(|page| _ = self.armed.remove(object, page, 1 << (page % ENTRY_PAGES)));
+        pages.for_each(|page| _ = self.armed.remove(object, page));
     }
 }

@@ -13,7 +13,7 @@ use super::super::config::{MemoryConfig, SampleSource};
 use super::super::event::Decision;
 use super::super::locality::{Locality, MigrationGain};
 use super::super::region_map::PageNumbers;
-use super::armed_pages::ArmedPages;
+use super::armed_pages::{ArmedPages, Touches};
 use super::arming::{Arming, Pick};
 use super::counts::RegionCounts;
 use super::listening::Listening;
@@ -36,6 +36,7 @@ pub(crate) struct Migration {
     pub(super) arming: Arming,
     pub(super) listening: Listening,
     pub(super) armed: ArmedPages,
+    pub(super) touches: Touches,
     pub(super) picks: Vec<Pick>,
     pub(super) regions: BTreeMap<Object, CountedRegion>,
     /// Regions by the number of their first cell.
@@ -71,6 +72,7 @@ impl Migration {
             arming: Arming::new(0, share(config.cpu_permille)),
             listening: Listening::default(),
             armed: ArmedPages::default(),
+            touches: Touches::default(),
             picks: Vec::new(),
             regions: BTreeMap::new(),
             bases: BTreeMap::new(),
@@ -162,6 +164,7 @@ impl Migration {
         if self.source == SampleSource::Armed {
             self.arming.end(object.0);
             self.armed.forget(object);
+            self.touches.forget(object);
             out.push(region.sampling(false, self.page_bytes));
         }
         region.gain()

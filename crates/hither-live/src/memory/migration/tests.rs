@@ -8,7 +8,9 @@ use hither_session::record::{ConstructKind, OWN_POLICY};
 
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::controller::{MemorySummary, PlacementController};
-use super::super::event::{Decision, Input, MappedRange, Migrate, Note, Order, TimedInput};
+use super::super::event::{
+    Decision, Input, MappedRange, Migrate, Note, Order, TimedInput, TouchedPage,
+};
 use crate::controller::Controller;
 use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
@@ -118,7 +120,6 @@ impl World {
             cpu,
             address: Address(page * PAGE + 8),
             home: Some(home),
-            armed: u16::MAX,
         });
     }
 
@@ -157,7 +158,7 @@ impl World {
 #[test]
 fn pages_go_to_their_users() {
     let mut world = World::majority();
-    world.region(Address(1000).0, 4096, 5);
+    world.region(1000, 4096, 5);
     for page in 0..64 {
         world.used(100, 0, 1000 + page * 64);
     }
@@ -165,7 +166,7 @@ fn pages_go_to_their_users() {
     assert_eq!(world.moves, []);
     let mut moved = 0;
     for _ in 0..40 {
-        world.quarters_used(Address(1000).0, 4096, 16);
+        world.quarters_used(1000, 4096, 16);
         world.after(100 * MS);
         moved += world.carry_out();
     }
@@ -200,7 +201,7 @@ fn what_all_use_is_spread_once() {
             if spread {
                 (0..4096).for_each(|page| world.homes[page] = KernelNode(page as u32 / 1024));
             }
-            world.region(Address(0).0, 4096, 5);
+            world.region(0, 4096, 5);
             let mut random = Random::new(1);
             let mut moved = 0;
             for _ in 0..200 {
@@ -223,7 +224,7 @@ fn what_all_use_is_spread_once() {
 #[test]
 fn samples_end_where_threads_move() {
     let mut world = World::majority();
-    world.region(Address(0).0, 64, 5);
+    world.region(0, 64, 5);
     let used = |world: &mut World, cpu: u32| {
         (0..64).for_each(|page| world.used(100, cpu, page));
         world.after(100 * MS);
@@ -244,7 +245,7 @@ fn samples_end_where_threads_move() {
 #[test]
 fn refused_moves() {
     let mut world = World::majority();
-    world.region(Address(0).0, 64, 5);
+    world.region(0, 64, 5);
     let used = |world: &mut World| {
         for _ in 0..2 {
             (0..64).for_each(|page| world.used(100, 0, page));
@@ -285,7 +286,7 @@ fn refused_moves() {
 #[test]
 fn pages_are_armed() {
     let mut world = World::new("upm", SampleSource::Armed);
-    world.region(Address(100).0, 256, 5);
+    world.region(100, 256, 5);
     let sample = |on| {
         Decision::Order(Order::Sample {
             pid: Pid(PID),
@@ -307,15 +308,34 @@ fn pages_are_armed() {
         panic!("{:?}", world.decisions);
     };
     let page = ranges[0].start.0 / PAGE;
-    let is_armed = |world: &mut World, page: u64| {
-        world
-            .controller
-            .armed_page(Pid(PID), Address(page * PAGE + 5))
-            .is_some()
+    world.decisions.clear();
+    let touched = |page| TouchedPage {
+        pid: Pid(PID),
+        tid: Tid(100),
+        address: Address(page * PAGE + 5),
     };
-    assert!(is_armed(&mut world, page));
-    world.used(100, 1, page);
-    assert!(!is_armed(&mut world, page));
+    let mut fault = |page| {
+        let TouchedPage { pid, tid, address } = touched(page);
+        let cpu = 1;
+        world.input(Input::Fault {
+            pid,
+            tid,
+            cpu,
+            address,
+        });
+        std::mem::take(&mut world.decisions)
+    };
+    let locate = Decision::Order(Order::Locate(touched(page)));
+    assert_eq!(fault(page), [locate]);
+    assert_eq!(fault(page), [], "it is not armed any more");
+    assert_eq!(fault(page + 1), [], "what a thread touches together");
+    for sampled in [1, 1] {
+        world.input(Input::Located {
+            page: touched(page),
+            home: Some(KernelNode(0)),
+        });
+        assert_eq!(world.summary().sampled.samples, sampled);
+    }
     world.decisions.clear();
     // Pages on huge pages, which are not split: tried again later.
     world.input(Input::Unarmed {
@@ -353,7 +373,7 @@ fn pages_are_armed() {
 #[test]
 fn iterations_are_waited_for() {
     let mut world = World::majority();
-    world.region(Address(0).0, 4096, 5);
+    world.region(0, 4096, 5);
     let construct = |world: &mut World, signature| {
         world.input(Input::Construct {
             pid: Pid(PID),
@@ -367,7 +387,7 @@ fn iterations_are_waited_for() {
     for _ in 0..40 {
         (1..=3).for_each(|signature| construct(&mut world, signature));
     }
-    world.quarters_used(Address(0).0, 4096, 64);
+    world.quarters_used(0, 4096, 64);
     world.after(150 * MS);
     assert_eq!(world.summary().judged, 0);
     (1..=3).for_each(|signature| construct(&mut world, signature));
@@ -386,7 +406,7 @@ fn mapped(start: u64, pages: u64, kind: MemoryKind) -> MappedRange {
 #[test]
 fn all_memory_is_covered() {
     let mut world = World::majority();
-    world.region(Address(2000).0, 100, 5);
+    world.region(2000, 100, 5);
     let memory = |world: &mut World, ranges: &[MappedRange]| {
         world.input(Input::Memory {
             pid: Pid(PID),
@@ -396,10 +416,10 @@ fn all_memory_is_covered() {
         let summary = world.summary();
         (summary.regions, summary.mapped)
     };
-    let small = mapped(Address(500).0, 3, MemoryKind::Static);
-    let data = mapped(Address(600).0, 64, MemoryKind::Static);
-    let heap = |pages| mapped(Address(1000).0, pages, MemoryKind::Heap);
-    let around = mapped(Address(1980).0, 200, MemoryKind::Anonymous);
+    let small = mapped(500, 3, MemoryKind::Static);
+    let data = mapped(600, 64, MemoryKind::Static);
+    let heap = |pages| mapped(1000, pages, MemoryKind::Heap);
+    let around = mapped(1980, 200, MemoryKind::Anonymous);
     // What is before the known region and behind it, and not what is small.
     assert_eq!(
         memory(&mut world, &[small, data, heap(320), around]),
@@ -447,8 +467,8 @@ fn what_a_program_has_placed_itself_is_left_alone() {
             pid: Pid(PID),
             own,
             ranges: vec![
-                mapped(Address(600).0, 64, MemoryKind::Heap),
-                mapped(Address(720).0, 64, MemoryKind::Anonymous),
+                mapped(600, 64, MemoryKind::Heap),
+                mapped(720, 64, MemoryKind::Anonymous),
             ],
         });
         world.summary()
@@ -462,8 +482,8 @@ fn what_a_program_has_placed_itself_is_left_alone() {
 #[test]
 fn of_hint_faults_no_local_share_is_said() {
     let mut world = World::new("majority", SampleSource::Hints);
-    world.region(Address(0).0, 1024, 5);
-    world.quarters_used(Address(0).0, 1024, 16);
+    world.region(0, 1024, 5);
+    world.quarters_used(0, 1024, 16);
     let sampled = world.summary().sampled;
     assert_eq!((sampled.samples, sampled.share()), (64, None));
 }

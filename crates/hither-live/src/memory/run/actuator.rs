@@ -13,7 +13,7 @@ use hither_session::record::Record;
 
 use super::super::budget::{READ_NS, share};
 use super::super::controller::PlacementController;
-use super::super::event::{Input, TimedInput};
+use super::super::event::{Input, TimedInput, TouchedPage};
 use super::counter_source::CounterSource;
 use super::faults::Faults;
 use super::mappings::Mappings;
@@ -66,6 +66,8 @@ pub(crate) struct PlacementActuator {
     /// Start and length of regions that begin or end within a page, by process and first whole
     /// page.
     pub(super) uneven: BTreeMap<(Pid, Address), (Address, u64)>,
+    /// Pages to look up: many in one call.
+    pub(super) to_locate: Vec<TouchedPage>,
     /// Inputs for the next step, which orders led to.
     pub(super) later: Vec<TimedInput>,
     usage: Usage,
@@ -232,6 +234,7 @@ impl PlacementActuator {
             alive: BTreeSet::new(),
             offered: BTreeMap::new(),
             uneven: BTreeMap::new(),
+            to_locate: Vec::new(),
             later: Vec::new(),
             polls: Polls::new(by_use, arm.is_some()),
             moved_before: None,
@@ -275,13 +278,8 @@ impl PlacementActuator {
         &mut self,
         context: &mut Context<'_, PlacementController>,
         now_ns: u64,
-        mut inputs: Vec<TimedInput>,
+        inputs: Vec<TimedInput>,
     ) {
-        if self.arm.is_some() {
-            let controller = &mut context.controller;
-            let armed_page = |pid, address| controller.armed_page(pid, address);
-            inputs = self.samples.of_armed(inputs, armed_page);
-        }
         if !inputs.is_empty()
             && let Some(used) = self.usage.read(now_ns)
         {
@@ -293,13 +291,27 @@ impl PlacementActuator {
             if number % INPUTS_PER_RESULT_CHECK == INPUTS_PER_RESULT_CHECK - 1 {
                 self.take_results(context, at.time_ns);
             }
+            // What was touched before a construct counts before it.
+            if matches!(at.input, Input::Construct { .. }) {
+                self.locate(context, at.time_ns);
+            }
             self.note(context, now_ns, at.time_ns, &at.input);
             self.input(context, at.time_ns, at.input);
         }
+        self.locate(context, now_ns);
         self.take_results(context, now_ns);
         let due_ns = context.controller.next_deadline_ns();
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.input(context, now_ns, Input::Tick);
+        }
+    }
+
+    /// Looks up the pages that the controller has asked about.
+    fn locate(&mut self, context: &mut Context<'_, PlacementController>, time_ns: u64) {
+        let pages = std::mem::take(&mut self.to_locate);
+        let homes = self.samples.homes(&pages);
+        for (page, home) in pages.into_iter().zip(homes) {
+            self.input(context, time_ns, Input::Located { page, home });
         }
     }
 

@@ -32,6 +32,7 @@ impl PlacementActuator {
                 on,
             } => self.sample(context, pid, (start, length), on),
             Order::Arm { pid, ranges } => self.arm_pages(context, pid, &ranges),
+            Order::Locate(page) => self.to_locate.push(page),
             _ if self.dry_run => {}
             Order::Bind {
                 pid,

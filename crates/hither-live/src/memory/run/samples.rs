@@ -3,16 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hither_core::Object;
-use hither_ids::{Address, KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, Pid};
 use hither_kernel::machine::{Machine, PageState};
 use hither_kernel::page_faults::{Fault, PageFaults};
 
-use rustc_hash::FxHashMap;
-
 use super::super::budget::{READ_NS, SAVED_NS};
-use super::super::event::{Input, TimedInput};
-use super::super::migration::ENTRY_PAGES;
+use super::super::event::{Input, TimedInput, TouchedPage};
 
 /// Samples that the processor or the kernel makes.
 pub(super) struct Samples {
@@ -120,91 +116,45 @@ impl Samples {
         let most = self.pace.samples(now_ns, cpu_ns);
         let every = self.found.len().div_ceil(most.max(1)).max(1);
         self.pace.taken = self.found.len().div_ceil(every);
-        let first = inputs.len();
-        let samples = self.found.iter().step_by(every);
-        inputs.extend(samples.map(|sample| TimedInput {
+        let taken: Vec<Fault> = self.found.iter().step_by(every).copied().collect();
+        let touched = |of: &Fault| TouchedPage {
+            pid: of.pid,
+            tid: of.tid,
+            address: of.address,
+        };
+        let pages: Vec<TouchedPage> = taken.iter().map(touched).collect();
+        let taken = taken.into_iter().zip(self.homes(&pages));
+        inputs.extend(taken.map(|(sample, home)| TimedInput {
             time_ns: sample.time_ns.saturating_sub(start_ns),
             input: Input::Sample {
                 pid: sample.pid,
                 tid: sample.tid,
                 cpu: sample.cpu,
                 address: sample.address,
-                home: None,
-                armed: 0,
+                home,
             },
         }));
-        self.find_homes(&mut inputs[first..]);
     }
 
-    /// Makes samples of the faults on armed pages: one of all that a thread has touched of an entry
-    /// of 16 pages, since they were armed together and count as one.
-    pub(super) fn of_armed(
-        &mut self,
-        inputs: Vec<TimedInput>,
-        mut armed_page: impl FnMut(Pid, Address) -> Option<(Object, u32)>,
-    ) -> Vec<TimedInput> {
-        let mut all: Vec<TimedInput> = Vec::with_capacity(inputs.len());
-        let mut samples: FxHashMap<(Tid, Object, u32), usize> = FxHashMap::default();
-        for TimedInput { time_ns, mut input } in inputs {
-            if let Input::Fault {
-                pid,
-                tid,
-                cpu,
-                address,
-            } = input
-                && let Some((object, page)) = armed_page(pid, address)
-            {
-                let bit = 1 << (page % ENTRY_PAGES);
-                let sample = samples.entry((tid, object, page / ENTRY_PAGES));
-                let sample = *sample.or_insert(all.len());
-                if let Some(TimedInput {
-                    input: Input::Sample { armed, .. },
-                    ..
-                }) = all.get_mut(sample)
-                {
-                    *armed |= bit;
-                    continue;
-                }
-                input = Input::Sample {
-                    pid,
-                    tid,
-                    cpu,
-                    address,
-                    home: None,
-                    armed: bit,
-                };
-            }
-            all.push(TimedInput { time_ns, input });
+    /// On which nodes pages are, as far as the kernel says. It is asked once for each process.
+    pub(super) fn homes(&mut self, pages: &[TouchedPage]) -> Vec<Option<KernelNode>> {
+        let mut homes = vec![None; pages.len()];
+        let mut by_process: BTreeMap<Pid, Vec<usize>> = BTreeMap::new();
+        for (number, page) in pages.iter().enumerate() {
+            by_process.entry(page.pid).or_default().push(number);
         }
-        self.find_homes(&mut all);
-        all
-    }
-
-    /// Asks the kernel where the pages of samples are whose node is not known: once for each
-    /// process.
-    fn find_homes(&mut self, inputs: &mut [TimedInput]) {
-        let mut by_process: BTreeMap<Pid, Vec<(Address, &mut Option<KernelNode>)>> =
-            BTreeMap::new();
-        for at in inputs {
-            if let Input::Sample {
-                pid, address, home, ..
-            } = &mut at.input
-                && home.is_none()
-            {
-                by_process.entry(*pid).or_default().push((*address, home));
-            }
-        }
-        for (pid, pages) in by_process {
-            let addresses: Vec<Address> = pages.iter().map(|&(address, _)| address).collect();
+        for (pid, numbers) in by_process {
+            let addresses: Vec<Address> = numbers.iter().map(|&of| pages[of].address).collect();
             let states = &mut self.states;
             let asked = self.machine.move_pages(pid, &addresses, None, states);
             let states = states.iter().filter(|_| asked.is_ok());
-            for ((_, home), state) in pages.into_iter().zip(states) {
+            for (number, state) in numbers.into_iter().zip(states) {
                 if let &PageState::On(node) = state {
-                    *home = Some(node);
+                    homes[number] = Some(node);
                 }
             }
         }
+        homes
     }
 }
 
@@ -228,39 +178,6 @@ mod tests {
             assert!((0.008..0.011).contains(&share), "{share}");
             assert!(taken * cost_ns > 300_000_000, "{taken}");
         }
-    }
-
-    /// Of two threads' faults in pages 16 to 31 of a region, page 40, and one that is not armed.
-    #[test]
-    fn faults_of_a_thread_in_an_entry_are_one_sample() {
-        let fault = |tid, page: u64| TimedInput {
-            time_ns: page,
-            input: Input::Fault {
-                pid: Pid(1),
-                tid,
-                cpu: 0,
-                address: Address(page * 4096),
-            },
-        };
-        let faults = [(7, 17), (8, 18), (7, 31), (7, 40), (7, 99)];
-        let faults = faults.map(|(tid, page)| fault(Tid(tid), page)).into();
-        let mut samples = Samples::new(Arc::new(hither_kernel::machine::ThisMachine), 0.01);
-        let armed_page = |_, address: Address| {
-            let page = (address.0 / 4096) as u32;
-            (page < 64).then_some((Object(3), page))
-        };
-        let found = samples.of_armed(faults, armed_page).into_iter();
-        let short = |at: TimedInput| match at.input {
-            Input::Sample { tid, armed, .. } => (at.time_ns, tid.0, armed),
-            input => panic!("{input:?}"),
-        };
-        let mut found: Vec<TimedInput> = found.collect();
-        assert_eq!(found.pop(), Some(fault(Tid(7), 99)));
-        let found: Vec<_> = found.into_iter().map(short).collect();
-        assert_eq!(
-            found,
-            [(17, 7, 1 << 1 | 1 << 15), (18, 8, 1 << 2), (40, 7, 1 << 8)]
-        );
     }
 
     #[test]
