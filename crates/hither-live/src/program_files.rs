@@ -17,6 +17,7 @@ use hither_kernel::process::monotonic_ns;
 use hither_session::record::Record;
 use hither_session::session::RingInfo;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 /// The most descriptors of a program that are tried.
 const DESCRIPTORS_MAX: usize = 256;
@@ -60,6 +61,14 @@ fn descriptors(thread: Option<(Pid, Tid)>) -> impl Iterator<Item = PathBuf> {
 /// More ranges of a file than the library asks questions.
 const CACHED_RANGES_MAX: usize = 4096;
 
+/// What was cached of a file when a program opened it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CachedBefore {
+    /// Of so much of its front that is known.
+    pub(crate) known_bytes: u64,
+    pub(crate) ranges: Vec<Range<u64>>,
+}
+
 /// A file when a program has opened it.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedFile {
@@ -69,14 +78,6 @@ pub(crate) struct OpenedFile {
     pub(crate) is_first: bool,
     /// What was cached then, if anybody asked.
     pub(crate) cached_before: Option<CachedBefore>,
-}
-
-/// What was cached of a file when a program opened it.
-#[derive(Clone, Debug)]
-pub(crate) struct CachedBefore {
-    /// Of so much of its front that is known.
-    pub(crate) known_bytes: u64,
-    pub(crate) ranges: Vec<Range<u64>>,
 }
 
 /// See the module.

@@ -15,42 +15,45 @@
 //! was read or written counts, and what is beyond it is dropped, too.
 
 mod byte_ranges;
+mod caches;
 mod config;
 mod extent_readers;
 mod extents;
 mod gain_monitor;
 mod limit;
 mod limiting;
+mod preexisting;
 mod reporting;
 mod residency;
 mod stats;
 mod storage_account;
 mod summary;
 mod touches;
+mod unexplained;
 
 use hither_core::references::{LastRequests, Request};
-use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
-use hither_core::replacement::SiteRecord;
+use hither_core::registry::{Mechanism, ReplacementEntry, baseline};
 use hither_core::site_profile::{self, SiteProfile};
-use hither_core::{
-    Access, AccessResult, Block, Object, Op, Process, ReplacementPolicy, Residency, Site, Spec,
-    Thread,
-};
+use hither_core::{Access, AccessResult, Block, Object, Op, Process, Site, Spec, Thread};
 use hither_ids::Tid;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::byte_ranges::ByteRanges;
+use self::caches::{SimulatedCache, blocks};
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
 use self::extents::{BLOCKS_PER_EXTENT, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
+use self::preexisting::Preexisting;
 use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest};
 pub use self::stats::{ReadStats, SiteStats};
 use self::storage_account::StorageAccount;
 pub use self::summary::PageCacheSummary;
 use self::touches::{Touched, Touches};
+use self::unexplained::UnexplainedFiles;
 use super::event::{Decision, Input, Judged, Note, Order, TimedInput};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -64,38 +67,13 @@ const STALE_BUDGET_DIVISOR: usize = 8;
 /// written blocks stay stale for a while.
 const PARTIAL_DROP_PERIOD_NS: u64 = 1_000_000_000;
 
-/// A change of the budget by less than 1/16 is ignored, because the policies' recency information
-/// is lost with each change.
-const BUDGET_CHANGE_DIVISOR: u64 = 16;
-
-/// A simulated cache: its contents and its policy.
-struct SimulatedCache {
-    residency: Residency,
-    policy: Box<dyn ReplacementPolicy>,
-}
-
-impl SimulatedCache {
-    fn new(spec: &Spec<ReplacementEntry>, capacity: u32, sites: &[SiteRecord]) -> SimulatedCache {
-        SimulatedCache {
-            residency: Residency::new(capacity, 0),
-            policy: spec.build(&ReplacementSettings { capacity, sites }),
-        }
-    }
-
-    fn access(&mut self, access: &Access) -> AccessResult {
-        self.residency.access(self.policy.as_mut(), access)
-    }
-
-    fn remove(&mut self, block: Block) -> bool {
-        self.residency.remove(self.policy.as_mut(), block)
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct TrackedFile {
     key: u64,
     readers: ExtentReaders,
     stats: ReadStats,
+    /// How far the kernel reads ahead in it.
+    readahead_bytes: u64,
     /// It is mapped and watched.
     watched: Option<Box<WatchedFile>>,
     /// It is mapped and left alone.
@@ -123,6 +101,8 @@ pub(crate) struct PageCacheController {
     extents: Extents,
     /// What the page cache may have of the programs' files, if that is limited.
     limit: Option<CacheLimit>,
+    preexisting: Preexisting,
+    unexplained: UnexplainedFiles,
     files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
     last_requests: LastRequests<Op>,
@@ -146,7 +126,7 @@ pub(crate) struct PageCacheController {
 
 impl Controller for PageCacheController {
     const NAME: &'static str = "page_cache";
-    const FORMAT: (&'static str, u32) = ("hither_files", 5);
+    const FORMAT: (&'static str, u32) = ("hither_files", 6);
     type Config = PageCacheConfig;
     type Input = Input;
     type Order = Order;
@@ -185,6 +165,8 @@ impl Controller for PageCacheController {
             lru_spec,
             extents: Extents::default(),
             limit: limit.map(CacheLimit::new),
+            preexisting: Preexisting::default(),
+            unexplained: UnexplainedFiles::default(),
             files: Vec::new(),
             by_key: FxHashMap::default(),
             last_requests: last_requests(),
@@ -209,11 +191,30 @@ impl Controller for PageCacheController {
 
     fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
-        self.limit_input(&at.input);
+        self.limit_input(&at.input, out);
         match at.input {
-            Input::Opened { file } => {
+            Input::Opened {
+                file,
+                bytes,
+                readahead_bytes,
+                is_first,
+                ref cached_before,
+            } => {
                 let number = self.file(file);
-                self.files[number as usize].gone = false;
+                let of_file = &mut self.files[number as usize];
+                (of_file.gone, of_file.readahead_bytes) = (false, readahead_bytes);
+                if is_first {
+                    self.find_preexisting(number, bytes, cached_before.as_ref(), out);
+                }
+            }
+            Input::FileCounted {
+                file,
+                cached_bytes,
+                counts_reads,
+                ref read,
+            } => {
+                let file = self.file(file);
+                self.file_counted(file, cached_bytes, counts_reads, read.as_ref(), out);
             }
             Input::Access {
                 file,
@@ -268,11 +269,8 @@ impl Controller for PageCacheController {
                 length,
                 cached_bytes,
             } => {
-                if self.spare_preexisting {
-                    let file = self.file(file);
-                    let found = self.foreign(file, offset, length);
-                    self.summary.preexisting_bytes += found.min(cached_bytes);
-                }
+                let file = self.file(file);
+                self.is_preexisting(file, offset..offset + length, cached_bytes);
             }
             Input::Absent {
                 file,
@@ -297,15 +295,27 @@ impl Controller for PageCacheController {
                 self.forget(BlockRun::from(file, 0, u64::MAX));
             }
             Input::Budget { bytes, alone_bytes } => self.resize(bytes, alone_bytes),
-            Input::Stored { bytes } => self.stored(bytes, out),
+            Input::Stored {
+                bytes,
+                transferred_bytes,
+            } => {
+                self.preexisting.transferred(transferred_bytes);
+                self.stored(bytes, out);
+            }
             Input::Unaccounted => self.storage.distrust(),
             Input::CheckResidency => self.check_residency(out),
             Input::Tick => {
+                self.take_ahead();
                 self.drop_evicted(out);
                 self.drop_beyond_limit(out);
             }
             Input::Ended => self.drop_beyond_limit(out),
-            Input::Size { .. } | Input::Found { .. } | Input::Undropped { .. } => {}
+            // Of use to the limit alone.
+            Input::Unreported { .. }
+            | Input::CachedAhead { .. }
+            | Input::CheckLimit { .. }
+            | Input::ExtentsCounted { .. }
+            | Input::Undropped { .. } => {}
         }
     }
 }
@@ -575,35 +585,6 @@ impl PageCacheController {
         self.storage.restart();
     }
 
-    /// Evictions are carried out from now on. Until now the kernel has kept what it wanted, roughly
-    /// the contents of the LRU cache, and not what the policy would have kept. So the policy's
-    /// cache starts from the most recent blocks of the LRU cache; the kernel may have reclaimed
-    /// more of the older ones.
-    fn take_over(&mut self) {
-        self.extents.clear_stale();
-        let capacity = blocks(self.summary.budget_bytes);
-        self.renew(capacity);
-        let mut held = self.held(&self.lru_model);
-        let beyond = held.len().saturating_sub(capacity as usize);
-        for access in held.drain(..beyond) {
-            self.gone(access.block);
-        }
-        self.fill(held);
-        // What is still mapped beyond that would never fault.
-        for file in 0..self.files.len() as u32 {
-            let Some(watched) = &self.files[file as usize].watched else {
-                continue;
-            };
-            for block in self.extents.blocks(BlockRun::from(file, 0, u64::MAX)) {
-                let extent = self.latest[block.index()].index / BLOCKS_PER_EXTENT;
-                let kept = self.model.residency.slot(block).is_some();
-                if !kept && !watched.touches.is_ahead(extent) {
-                    self.extents.evicted(block);
-                }
-            }
-        }
-    }
-
     /// Nothing of a range belongs to the program's page cache any more.
     fn forget(&mut self, run: BlockRun) {
         for block in self.extents.blocks(run) {
@@ -615,7 +596,7 @@ impl PageCacheController {
 
     /// Whether a tick would decide anything now.
     pub(crate) fn due(&self, now_ns: u64) -> bool {
-        self.has_evicted() || self.is_over_limit(now_ns)
+        self.has_evicted() || self.is_over_limit(now_ns) || self.preexisting.due()
     }
 
     /// Whether there may be something to drop that the policy has evicted.
@@ -655,60 +636,6 @@ impl PageCacheController {
         for run in runs {
             self.drop_run(run, out);
         }
-    }
-
-    /// Changes the size of both caches: new ones start from what the old ones held, in order of
-    /// recency, and from what was learnt of call sites. (A policy can be asked for a victim only
-    /// while it has no room.)
-    fn resize(&mut self, bytes: u64, alone_bytes: u64) {
-        let before = self.summary.budget_bytes;
-        if bytes.abs_diff(before) < before / BUDGET_CHANGE_DIVISOR {
-            return;
-        }
-        self.summary.budget_bytes = bytes;
-        let capacity = blocks(bytes);
-        let old = self.renew(capacity);
-        let held = self.held(&old);
-        self.fill(held);
-        let alone = blocks(alone_bytes).max(capacity);
-        let lru_model = SimulatedCache::new(&self.lru_spec, alone, &[]);
-        let old = std::mem::replace(&mut self.lru_model, lru_model);
-        for access in self.held(&old) {
-            self.lru_model.access(&access);
-        }
-        self.gain_monitor.resized(capacity);
-    }
-
-    /// Replaces the model by an empty one of this size, which has what was learnt of call sites.
-    /// Returns the old one.
-    fn renew(&mut self, capacity: u32) -> SimulatedCache {
-        let sites = self.model.policy.sites().unwrap_or_default();
-        let model = SimulatedCache::new(&self.spec, capacity, &sites);
-        std::mem::replace(&mut self.model, model)
-    }
-
-    /// Fills the model with these, as far as it has room.
-    fn fill(&mut self, held: Vec<Access>) {
-        let mut given_up = Vec::new();
-        for access in held {
-            if let AccessResult::Miss {
-                evicted: Some(evicted),
-            } = self.model.access(&access)
-            {
-                given_up.push(evicted);
-            }
-        }
-        for evicted in given_up {
-            self.evicted(evicted);
-        }
-    }
-
-    /// The last accesses to the blocks that a cache holds, in order of time.
-    fn held(&self, cache: &SimulatedCache) -> Vec<Access> {
-        let held = cache.residency.resident();
-        let mut held: Vec<Access> = held.map(|block| self.latest[block.index()]).collect();
-        held.sort_by_key(|access| access.tick);
-        held
     }
 
     /// The bytes missed so far, and those that LRU has missed.
@@ -764,13 +691,6 @@ impl PageCacheController {
             .check(|block| self.model.residency.slot(block).is_some());
         self.limit.iter().for_each(CacheLimit::check);
     }
-}
-
-/// The blocks of a budget.
-fn blocks(bytes: u64) -> u32 {
-    u32::try_from(bytes / BLOCK_BYTES)
-        .unwrap_or(u32::MAX)
-        .max(1)
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The controller's inputs, orders and notes, in the form in which they are logged.
 
+use std::ops::Range;
+
 use hither_ids::Tid;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
 use crate::decision_log::hex;
+use crate::program_files::CachedBefore;
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
@@ -16,6 +19,28 @@ pub(crate) enum Input {
     Opened {
         #[serde(with = "hex")]
         file: u64,
+        /// Its size.
+        bytes: u64,
+        /// How far the kernel reads ahead in it.
+        readahead_bytes: u64,
+        is_first: bool,
+        /// What was cached of it then, if anybody asked.
+        cached_before: Option<CachedBefore>,
+    },
+    /// Programs have a file open, and nothing is reported of it.
+    Unreported {
+        #[serde(with = "hex")]
+        file: u64,
+    },
+    /// So much of a file is cached, if that can be said.
+    FileCounted {
+        #[serde(with = "hex")]
+        file: u64,
+        cached_bytes: Option<u64>,
+        /// Its file system counts what is read from storage.
+        counts_reads: bool,
+        /// What programs have read of it meanwhile, from the first byte to the last.
+        read: Option<Range<u64>>,
     },
     /// A program read or wrote bytes of a file.
     Access {
@@ -78,23 +103,32 @@ pub(crate) enum Input {
     },
     /// The cache for the program's files has a new size: with steering, and without.
     Budget { bytes: u64, alone_bytes: u64 },
-    /// The programs have read so much more from storage, by the kernel's account.
-    Stored { bytes: u64 },
+    /// The programs have read so much more from storage, by the kernel's account, and have read and
+    /// written so much in all.
+    Stored { bytes: u64, transferred_bytes: u64 },
     /// A file is on a file system whose reads the kernel does not account for.
     Unaccounted,
-    /// A file has this size when a program opens it. This input and the next three are given where
-    /// there is a limit.
-    Size {
-        #[serde(with = "hex")]
-        file: u64,
-        bytes: u64,
-    },
-    /// So much of the extent at this offset is cached, and was not before the programs.
-    Found {
+    /// A range ahead of a reader is cached. This input and the next three are given where there is a
+    /// limit.
+    CachedAhead {
         #[serde(with = "hex")]
         file: u64,
         offset: u64,
-        bytes: u64,
+        length: u64,
+    },
+    /// It is time to count what is cached of files that have pages which no access explains: all of
+    /// it, or a part.
+    CheckLimit { all: bool },
+    /// What is cached of the extents from `offset` to `end`, without what is foreign: those that are
+    /// not named have nothing. It took so many questions, and `goes_on` if there were no more.
+    ExtentsCounted {
+        #[serde(with = "hex")]
+        file: u64,
+        offset: u64,
+        end: u64,
+        cached: Vec<CachedExtent>,
+        questions: u32,
+        goes_on: bool,
     },
     /// A part of the extent at this offset was dropped, and so much of it is cached still: it is
     /// dirty, mapped, or being read in.
@@ -110,6 +144,13 @@ pub(crate) enum Input {
     Ended,
     /// All inputs up to this time have been given.
     Tick,
+}
+
+/// An extent, and how much of it is cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CachedExtent {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What the actuator is to do.
@@ -128,6 +169,34 @@ pub(crate) enum Order {
         #[serde(with = "hex")]
         file: u64,
         offsets: Vec<u64>,
+    },
+    /// Say how much of a file is cached in all.
+    CountFile {
+        #[serde(with = "hex")]
+        file: u64,
+    },
+    /// Say what is cached of ranges of a file that programs have not come to: by extent, or to the
+    /// page.
+    FindPreexisting {
+        #[serde(with = "hex")]
+        file: u64,
+        ranges: Vec<Range<u64>>,
+        by_extent: bool,
+    },
+    /// Say what is cached of ranges of a file that programs will read next.
+    FindAhead {
+        #[serde(with = "hex")]
+        file: u64,
+        ranges: Vec<Range<u64>>,
+    },
+    /// Count by extent what is cached of a file from this offset on, without what is foreign, with
+    /// so many questions at most.
+    CountExtents {
+        #[serde(with = "hex")]
+        file: u64,
+        offset: u64,
+        foreign: Vec<Range<u64>>,
+        questions: u32,
     },
     /// What programs have read from storage is to be counted now.
     Count,

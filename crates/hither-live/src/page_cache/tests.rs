@@ -7,10 +7,11 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::controller::{BLOCK_BYTES, EXTENT_BYTES, LimitConfig, PageCacheConfig};
-use super::event::{Input, TimedInput};
+use super::event::{CachedExtent, Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
+use crate::program_files::CachedBefore;
 
 fn config(policy: &str) -> PageCacheConfig {
     PageCacheConfig {
@@ -39,7 +40,24 @@ fn input() -> impl Strategy<Value = Input> {
     let offset = || 0..5 * EXTENT_BYTES;
     let length = || 0..EXTENT_BYTES;
     prop_oneof![
-        1 => file().prop_map(|file| Input::Opened { file }),
+        3 => (file(), offset(), any::<bool>(), prop::option::of((offset(), offset()))).prop_map(
+            |(file, bytes, is_first, before)| {
+                let cached_before = before.map(|(known_bytes, end)| CachedBefore {
+                    known_bytes,
+                    ranges: vec![end / 3..end],
+                });
+                let readahead_bytes = EXTENT_BYTES / 4;
+                Input::Opened { file, bytes, readahead_bytes, is_first, cached_before }
+            }
+        ),
+        3 => (file(), prop::option::of(offset()), any::<bool>(), any::<bool>()).prop_map(
+            |(file, cached_bytes, counts_reads, is_read)| Input::FileCounted { file, cached_bytes,
+                counts_reads, read: is_read.then_some(0..BLOCK_BYTES) }
+        ),
+        1 => file().prop_map(|file| Input::Unreported { file }),
+        2 => (file(), 0..60_u64).prop_map(|(file, extent)| Input::CachedAhead { file,
+            offset: extent * EXTENT_BYTES, length: EXTENT_BYTES }),
+        2 => any::<bool>().prop_map(|all| Input::CheckLimit { all }),
         40 => (file(), offset(), length(), 0..4_u64, 0..3_u32, prop::bool::weighted(0.05)).prop_map(
             |(file, offset, length, signature, thread, write)| {
                 Input::Access { file, offset, length, signature, process: thread / 2, thread,
@@ -53,9 +71,13 @@ fn input() -> impl Strategy<Value = Input> {
         1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting {
             file, offset, length, cached_bytes: length / 2 }),
-        2 => (file(), offset()).prop_map(|(file, bytes)| Input::Size { file, bytes }),
-        5 => (file(), 0..5_u64, length()).prop_map(|(file, extent, bytes)| Input::Found {
-            file, offset: extent * EXTENT_BYTES, bytes }),
+        5 => (file(), 0..5_u64, 1..4_u64, length(), any::<bool>()).prop_map(
+            |(file, extent, more, bytes, goes_on)| {
+                let offset = extent * EXTENT_BYTES;
+                Input::ExtentsCounted { file, offset, end: offset + more * EXTENT_BYTES,
+                    cached: vec![CachedExtent { offset, bytes }], questions: 50, goes_on }
+            }
+        ),
         5 => (file(), offset(), length()).prop_map(|(file, offset, bytes)| Input::Undropped {
             file, offset, bytes }),
         1 => Just(Input::Ended),
@@ -66,7 +88,8 @@ fn input() -> impl Strategy<Value = Input> {
             bytes: blocks * BLOCK_BYTES,
             alone_bytes: (blocks + more) * BLOCK_BYTES,
         }),
-        5 => (0..60 * BLOCK_BYTES).prop_map(|bytes| Input::Stored { bytes }),
+        5 => (0..60 * BLOCK_BYTES).prop_map(|bytes| Input::Stored { bytes,
+            transferred_bytes: 3 * bytes }),
         1 => Just(Input::Unaccounted),
         2 => Just(Input::CheckResidency),
         20 => Just(Input::Tick),

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ByteRanges {
+pub(crate) struct ByteRanges {
     /// By its first byte, the end of each range.
     ends: BTreeMap<u64, u64>,
 }
 
 impl ByteRanges {
     /// Adds a range. Returns how many of its bytes were not there.
-    pub(super) fn add(&mut self, range: Range<u64>) -> u64 {
+    pub(crate) fn add(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
         }
@@ -50,7 +50,7 @@ impl ByteRanges {
     }
 
     /// The parts of a range that are in the set, in order.
-    fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.ends.range(..range.start).next_back();
         let first = before.map_or(range.start, |(&first, _)| first);
         let parts = self.ends.range(first..range.end.max(first));
@@ -64,7 +64,7 @@ impl ByteRanges {
     }
 
     /// The parts of a range that are not in the set, in order.
-    pub(super) fn gaps_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+    pub(crate) fn gaps_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
         for part in self.within(range.clone()) {

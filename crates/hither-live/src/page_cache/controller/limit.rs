@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::super::event::CachedExtent;
 use super::byte_ranges::ByteRanges;
 use super::config::LimitConfig;
 use super::extents::EXTENT_BYTES;
@@ -49,7 +50,7 @@ pub(super) struct CacheLimit {
     bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     keeps: bool,
-    page_bytes: u64,
+    pub(super) page_bytes: u64,
     has_ended: bool,
     files: FxHashMap<u32, LimitedFile>,
     /// By their last use, the extents that count.
@@ -149,6 +150,30 @@ impl CacheLimit {
         if !self.left.contains_key(&(file, extent)) {
             self.hold((file, extent), bytes, false);
         }
+    }
+
+    /// So much of these extents is cached and not foreign, and nothing of the others in the range.
+    pub(super) fn counted(&mut self, file: u32, range: Range<u64>, cached: &[CachedExtent]) {
+        let first = (range.start / EXTENT_BYTES) as u32;
+        let end = (range.end / EXTENT_BYTES) as u32;
+        let of_file = self.files.entry(file).or_default();
+        let held = of_file.held.range(first..end.max(first));
+        let mut found: BTreeMap<u32, u64> = held.map(|(&extent, _)| (extent, 0)).collect();
+        found.extend(
+            cached
+                .iter()
+                .map(|of| ((of.offset / EXTENT_BYTES) as u32, of.bytes)),
+        );
+        for (extent, bytes) in found {
+            self.found(file, extent, bytes);
+        }
+    }
+
+    /// What other programs have cached of a file from an offset on.
+    pub(super) fn foreign_from(&self, file: u32, offset: u64) -> Vec<Range<u64>> {
+        let of_file = self.files.get(&file);
+        let foreign = of_file.map(|of_file| of_file.foreign.within(offset..u64::MAX));
+        foreign.into_iter().flatten().collect()
     }
 
     /// An extent has so many bytes. A new one, or one that was used, is the most recently used.

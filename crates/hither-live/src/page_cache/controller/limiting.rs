@@ -64,36 +64,72 @@ impl PageCacheController {
     }
 
     /// Tells the limit what has happened to files.
-    pub(super) fn limit_input(&mut self, input: &Input) {
-        let (Input::Access { file, .. }
-        | Input::Size { file, .. }
-        | Input::Cut { file, .. }
-        | Input::Absent { file, .. }
-        | Input::Found { file, .. }
-        | Input::Undropped { file, .. }
-        | Input::Gone { file }) = *input
-        else {
-            if let (Input::Ended, Some(limit)) = (input, &mut self.limit) {
-                limit.end();
-            }
+    pub(super) fn limit_input(&mut self, input: &Input, out: &mut Vec<Decision>) {
+        let Some(limit) = &mut self.limit else {
             return;
         };
-        if self.limit.is_none() {
-            return;
-        }
+        let file = match *input {
+            Input::Opened { file, .. }
+            | Input::Unreported { file }
+            | Input::Access { file, .. }
+            | Input::Watched { file, .. }
+            | Input::Mapped { file }
+            | Input::Cut { file, .. }
+            | Input::Absent { file, .. }
+            | Input::CachedAhead { file, .. }
+            | Input::ExtentsCounted { file, .. }
+            | Input::Undropped { file, .. }
+            | Input::Gone { file } => file,
+            Input::CheckLimit { all } => {
+                self.preexisting.looked_up();
+                return self.count_unexplained(all, out);
+            }
+            Input::Ended => return limit.end(),
+            _ => return,
+        };
         let file = self.file(file);
         let (Some(limit), now_ns) = (&mut self.limit, self.now_ns) else {
             return;
         };
         let extent = |offset: u64| (offset / EXTENT_BYTES) as u32;
         match *input {
-            Input::Access { offset, length, .. } => limit.accessed(file, offset, length),
-            Input::Size { bytes, .. } | Input::Cut { bytes, .. } => limit.sized(file, bytes),
+            Input::Opened { bytes, .. } => {
+                limit.sized(file, bytes);
+                self.unexplained.used(file, bytes);
+            }
+            Input::Unreported { .. } => self.unexplained.used_unseen(file),
+            Input::Access {
+                offset,
+                length,
+                write,
+                ..
+            } => {
+                limit.accessed(file, offset, length);
+                self.unexplained.used(file, offset.saturating_add(length));
+                self.find_ahead(file, offset, length, write, out);
+            }
+            Input::Watched { .. } | Input::Mapped { .. } => self.unexplained.mapped(file),
+            Input::Cut { bytes, .. } => limit.sized(file, bytes),
             Input::Absent { offset, length, .. } => {
                 limit.not_foreign(file, offset, length);
                 limit.found(file, extent(offset), 0);
             }
-            Input::Found { offset, bytes, .. } => limit.found(file, extent(offset), bytes),
+            Input::CachedAhead { offset, length, .. } => {
+                self.is_cached_ahead(file, offset..offset + length);
+            }
+            Input::ExtentsCounted {
+                offset,
+                end,
+                ref cached,
+                questions,
+                goes_on,
+                ..
+            } => {
+                limit.counted(file, offset..end, cached);
+                self.unexplained
+                    .asked(file, questions, goes_on.then_some(end));
+                self.count_next(out);
+            }
             Input::Undropped { offset, bytes, .. } => {
                 limit.left(file, extent(offset), bytes, now_ns);
             }
@@ -113,22 +149,6 @@ impl PageCacheController {
             self.extents.preexisting(run);
         }
         limit.foreign(file, offset, length)
-    }
-
-    /// The parts of an extent of a file that are not foreign. No logged decision.
-    pub(crate) fn own_parts(&self, file: u64, extent: u32) -> Vec<Range<u64>> {
-        let number = self.by_key.get(&file).copied();
-        match (&self.limit, number) {
-            (Some(limit), Some(file)) => limit.own_parts(file, span(extent)),
-            _ => vec![span(extent)],
-        }
-    }
-
-    /// Whether an extent of a file counts, or the kernel has left a part of it. No logged decision.
-    pub(crate) fn is_counted(&self, file: u64, extent: u32) -> bool {
-        let number = self.by_key.get(&file).copied();
-        let limit = self.limit.as_ref().zip(number);
-        limit.is_some_and(|(limit, file)| limit.is_counted((file, extent)))
     }
 
     /// What the kernel has not dropped yet, or will not.

@@ -39,6 +39,13 @@ fn read(file: u64, first: u64, blocks: u64) -> Input {
     }
 }
 
+fn stored(bytes: u64) -> Input {
+    Input::Stored {
+        bytes,
+        transferred_bytes: bytes,
+    }
+}
+
 /// A controller, and a page cache that holds what was read and drops what the controller decides.
 struct Lab {
     controller: PageCacheController,
@@ -155,7 +162,7 @@ fn passes_counted(blocks: u64, room: usize) -> (bool, u64) {
     };
     let mut lab = Lab::judged(&budget, room);
     let read_before = budget.budget_bytes;
-    lab.input(Input::Stored { bytes: read_before });
+    lab.input(stored(read_before));
     let mut counted = 0;
     for _ in 0..6 {
         for first in (0..blocks).step_by(4) {
@@ -165,7 +172,7 @@ fn passes_counted(blocks: u64, room: usize) -> (bool, u64) {
             {
                 let bytes = (lab.missed - counted) * BLOCK_BYTES;
                 counted = lab.missed;
-                lab.input(Input::Stored { bytes });
+                lab.input(stored(bytes));
             }
         }
     }

@@ -2,8 +2,7 @@
 //! decides.
 
 mod limit;
-mod limiter;
-mod preexisting;
+mod questions;
 
 use hither_ids::{Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +19,8 @@ use hither_kernel::process_tree::{ProcessTree, Transferred};
 use hither_session::record::{Op, Record};
 use hither_session::session::RingInfo;
 
-use self::limiter::Limiter;
-use super::super::controller::{EXTENT_BYTES, PageCacheController};
+use self::limit::Limiter;
+use super::super::controller::PageCacheController;
 use super::super::event::{Input, Order, TimedInput};
 use super::mapped::{Change, MappedFiles};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
@@ -82,8 +81,6 @@ pub(crate) struct PageCacheActuator {
     counting_ns: u64,
     /// The controller has asked for a count.
     count_now: bool,
-    /// What of that lies in the files that are known.
-    attributed_bytes: u64,
     refaulted_bytes: u64,
     count_storage: Periodic,
     /// Programs report no accesses.
@@ -154,9 +151,6 @@ impl Actuator for PageCacheActuator {
         else {
             return None;
         };
-        if let Some(limiter) = &mut self.limiter {
-            limiter.on_access(op, file, offset, length);
-        }
         let stream = origin.streams.of(origin.ring);
         let input = match op {
             Op::Read | Op::Write => Input::Access {
@@ -191,7 +185,7 @@ impl Actuator for PageCacheActuator {
         }
         if self.check_residency.is_due(now_ns) {
             context.input(now_ns, Input::CheckResidency);
-            self.carry_out(context);
+            self.carry_out(context, now_ns, &[]);
         }
         if self.read_budget.is_due(now_ns) {
             self.read_budget(context, now_ns);
@@ -250,7 +244,7 @@ impl PageCacheActuator {
     ) -> PageCacheActuator {
         let limit = options.budget.limit();
         let reported = dry_run || options.budget.is_given() || limit.is_some();
-        let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::new());
+        let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::default());
         PageCacheActuator {
             policy: options.policy.to_string(),
             dry_run,
@@ -267,7 +261,6 @@ impl PageCacheActuator {
             counted_ns: 0,
             counting_ns: 0,
             count_now: false,
-            attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
             paused: !reported,
@@ -298,23 +291,23 @@ impl PageCacheActuator {
         }
         self.take_mapped(context, now_ns);
         for (file, opened) in std::mem::take(&mut self.opened) {
-            context.input(now_ns, Input::Opened { file });
+            let readahead_bytes = self.program_files.readahead_bytes(file);
+            let input = Input::Opened {
+                file,
+                bytes: opened.bytes,
+                readahead_bytes,
+                is_first: opened.is_first,
+                cached_before: opened.cached_before,
+            };
+            context.input(now_ns, input);
             self.on_opened(context, now_ns, file);
-            if let Some(limiter) = &mut self.limiter {
-                let bytes = opened.bytes;
-                context.input(now_ns, Input::Size { file, bytes });
-                limiter.on_opened(file, bytes);
-            }
-            if !opened.is_first {
-                continue;
-            }
-            let readahead = self.program_files.readahead_bytes(file);
-            if readahead > self.readahead_bytes {
-                self.readahead_bytes = readahead;
+            if readahead_bytes > self.readahead_bytes {
+                self.readahead_bytes = readahead_bytes;
                 self.read_budget(context, now_ns);
             }
-            self.find_preexisting(context, now_ns, file, &opened, &events);
         }
+        // What others have cached has to be known before programs come to it.
+        self.carry_out(context, now_ns, &events);
         for at in events {
             if let Input::Access { signature, .. } = at.input {
                 context.sites.insert(signature);
@@ -324,7 +317,7 @@ impl PageCacheActuator {
         if context.controller.due(now_ns) {
             context.input(now_ns, Input::Tick);
         }
-        self.carry_out(context);
+        self.carry_out(context, now_ns, &[]);
     }
 
     /// Whether a file that a program has mapped may be one to steer.
@@ -416,8 +409,13 @@ impl PageCacheActuator {
         }
         self.reads_now = bytes > 0;
         // In a pause, nothing depends on the time.
-        if bytes > 0 || !self.paused {
-            context.input(now_ns, Input::Stored { bytes });
+        if bytes > 0 || !self.paused || transferred != before {
+            let transferred_bytes = transferred.read_bytes + transferred.written_bytes;
+            let stored = Input::Stored {
+                bytes,
+                transferred_bytes,
+            };
+            context.input(now_ns, stored);
         }
     }
 
@@ -434,37 +432,6 @@ impl PageCacheActuator {
             let processes = self.processes.iter().flat_map(ProcessTree::processes);
             for &pid in processes {
                 self.mapped_files.watch(pid, self.sizes.bytes);
-            }
-        }
-    }
-
-    /// Tells the controller which of these extents of a file are not cached at all.
-    fn find_absent(
-        &mut self,
-        context: &mut Context<'_, PageCacheController>,
-        file: u64,
-        offsets: &[u64],
-    ) {
-        let Ok(opened) = self.program_files.open(file) else {
-            return;
-        };
-        for &offset in offsets {
-            match opened.cached(offset, EXTENT_BYTES) {
-                Ok(cached) if cached.pages == 0 => {
-                    context.run.skip_cached(false);
-                    let absent = Input::Absent {
-                        file,
-                        offset,
-                        length: EXTENT_BYTES,
-                    };
-                    context.input(context.run.now_ns(), absent);
-                }
-                Ok(_) => {}
-                // Of other files it may say so.
-                Err(refused) => {
-                    self.report.unseen = Some(refused);
-                    break;
-                }
             }
         }
     }
@@ -499,13 +466,24 @@ impl PageCacheActuator {
         report.busiest_files = named.collect();
     }
 
-    /// Carries out the orders; each file with drops is opened once.
-    fn carry_out(&mut self, context: &mut Context<'_, PageCacheController>) {
+    /// Carries out the orders, and those that the answers lead to; each file with drops is opened
+    /// once. `events` are given to the controller next.
+    fn carry_out(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        events: &[TimedInput],
+    ) {
         let (mut drops, mut pauses) = (Vec::new(), None);
-        let orders = std::mem::take(context.orders);
-        for order in orders {
+        while let Some(order) = context.orders.pop_front() {
             match order {
                 Order::FindAbsent { file, offsets } => self.find_absent(context, file, &offsets),
+                Order::CountFile { file } => self.count_file(context, now_ns, file, events),
+                Order::FindPreexisting {
+                    file,
+                    ranges,
+                    by_extent,
+                } => self.find_preexisting(context, now_ns, file, &ranges, by_extent),
                 // A dry run only looks.
                 _ if self.dry_run => {}
                 Order::Drop {
@@ -513,6 +491,15 @@ impl PageCacheActuator {
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
+                Order::FindAhead { file, ranges } => {
+                    self.find_ahead(context, now_ns, file, &ranges);
+                }
+                Order::CountExtents {
+                    file,
+                    offset,
+                    foreign,
+                    questions,
+                } => self.count_extents(context, now_ns, file, offset, &foreign, questions),
                 Order::DisableReadahead => context.run.disable_readahead(),
                 Order::Unwatch { file } => self.mapped_files.unwatch(file),
                 Order::Pause { paused } => pauses = Some(paused),

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::super::event::TimedInput;
+use super::super::super::event::{CachedExtent, TimedInput};
 use super::super::config::LimitConfig;
 use super::super::limit::{STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX};
 use super::super::tests::config;
 use super::super::{BLOCK_BYTES, PageCacheConfig};
 use super::*;
 use crate::controller::Controller;
+use crate::program_files::CachedBefore;
 
 const PAGE_BYTES: u64 = 4096;
 const EXTENT_PAGES: u64 = EXTENT_BYTES / PAGE_BYTES;
@@ -84,6 +85,20 @@ impl Lab {
         }
     }
 
+    /// A program uses a file of which nothing was cached.
+    fn opened(&mut self, file: u64, bytes: u64) {
+        self.input(Input::Opened {
+            file,
+            bytes,
+            readahead_bytes: 0,
+            is_first: true,
+            cached_before: Some(CachedBefore {
+                known_bytes: bytes,
+                ranges: Vec::new(),
+            }),
+        });
+    }
+
     fn access(&mut self, file: u64, first: u64, pages: u64, write: bool) {
         // The kernel reads ahead to the end of the extent.
         let end = (first + pages).min(FILE_PAGES);
@@ -132,7 +147,7 @@ proptest! {
         let bytes = extents * EXTENT_BYTES;
         let mut lab = Lab::new(policy, LimitConfig { bytes, keeps, page_bytes: PAGE_BYTES });
         for file in 1..=FILES {
-            lab.input(Input::Size { file, bytes: FILE_PAGES * PAGE_BYTES });
+            lab.opened(file, FILE_PAGES * PAGE_BYTES);
         }
         for (file, first, pages) in foreign {
             let end = (first + pages).min(FILE_PAGES);
@@ -179,7 +194,7 @@ fn lab() -> Lab {
 fn small_files_count_what_they_have() {
     let mut lab = lab();
     for file in 0..100 {
-        lab.input(Input::Size { file, bytes: 3 });
+        lab.opened(file, 3);
         lab.input(Input::Access {
             file,
             offset: 0,
@@ -202,10 +217,17 @@ fn what_no_access_explains_is_found_and_dropped() {
     for extent in 0..6 {
         lab.own
             .extend((0..EXTENT_PAGES).map(|page| (1, extent * EXTENT_PAGES + page)));
-        lab.input(Input::Found {
+        let offset = extent * EXTENT_BYTES;
+        lab.input(Input::ExtentsCounted {
             file: 1,
-            offset: extent * EXTENT_BYTES,
-            bytes: EXTENT_BYTES,
+            offset,
+            end: offset + EXTENT_BYTES,
+            cached: vec![CachedExtent {
+                offset,
+                bytes: EXTENT_BYTES,
+            }],
+            questions: 1,
+            goes_on: false,
         });
     }
     lab.input(Input::Tick);

@@ -1,11 +1,6 @@
-//! The work for a limit: finds out what the kernel has cached that no access explains, what it has
-//! not dropped, and what other programs cache meanwhile.
-//!
-//! Accesses are not all that brings pages in: the kernel reads ahead, mappings are read by page
-//! faults, and of programs that are static or make their system calls without libc (as those in Go
-//! do) nothing is seen. So large files are asked how much of them is cached, a few extents at a
-//! time, until nothing new is found and nobody uses them any more. The files that processes have
-//! open are looked up in /proc, for those of which nothing is seen.
+//! The work for a limit: has what is cached counted when it is time, and finds out what the kernel
+//! has not dropped. The files that processes have open are looked up in /proc, for those of which
+//! nothing is seen.
 
 use hither_ids::Pid;
 use std::fs;
@@ -19,11 +14,10 @@ use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
 use hither_kernel::process::{monotonic_ns, thread_cpu_ns};
 use hither_kernel::process_tree::ProcessTree;
+use rustc_hash::FxHashMap;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;
-use super::limiter::{AHEAD_BYTES, Answer, LookedUp, Question};
-use super::preexisting::cached_parts;
 use super::{COUNTING_DIVISOR, PageCacheActuator};
 use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
@@ -32,18 +26,8 @@ use crate::program_files::OpenedFile;
 /// CPU.
 const PERIOD_NS: u64 = 50_000_000;
 
-/// The extents that are asked each time.
-const EXTENTS_MAX: usize = 256;
-
-/// No question is about more.
-const CHUNK_EXTENTS: u32 = 32;
-
 /// The most descriptors of a process that are looked up.
 const DESCRIPTORS_MAX: usize = 1024;
-
-/// The kernel reads so many times as far ahead as is set: in two windows, which are twice as long
-/// for those who say that they read in order.
-const READ_AHEADS: u64 = 4;
 
 /// How long the end of a run waits for the write-back of what was written.
 const WRITE_BACK_MAX_NS: u64 = 5_000_000_000;
@@ -51,6 +35,27 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is not being written back at the end is tried so often: it is being read in.
 const LAST_TRIES: u32 = 8;
+
+/// What is remembered for a limit.
+#[derive(Default)]
+pub(super) struct Limiter {
+    /// By device and inode, the files that were looked up.
+    looked_up: FxHashMap<Inode, LookedUp>,
+    due_ns: u64,
+    /// What the last drops have left that is dirty or being written.
+    writing_bytes: u64,
+}
+
+/// What is known of a file that a process has open.
+#[derive(Clone, Copy)]
+enum LookedUp {
+    /// It was found once: the record of its opening may be under way.
+    Once,
+    /// The library reports its accesses, or it has no pages to steer.
+    Reported,
+    /// Nothing was reported of the file with this key.
+    Unreported(u64),
+}
 
 /// The files that processes have open, with the path of one of their descriptors.
 fn open_files(processes: &ProcessTree) -> Vec<(Inode, PathBuf, Pid)> {
@@ -80,7 +85,6 @@ impl PageCacheActuator {
         now_ns: u64,
         last: bool,
     ) {
-        self.ask_ahead(context, now_ns);
         let Some(limiter) = &mut self.limiter else {
             return;
         };
@@ -89,15 +93,11 @@ impl PageCacheActuator {
         }
         let start_ns = thread_cpu_ns();
         self.count_storage(context, now_ns);
-        self.look_up_open_files();
+        self.look_up_open_files(context, now_ns);
+        context.input(now_ns, Input::CheckLimit { all: last });
+        self.carry_out(context, now_ns, &[]);
         if last {
-            self.limiter
-                .iter_mut()
-                .for_each(|limiter| limiter.next = (0, 0));
-            self.ask(context, now_ns, usize::MAX);
             self.end(context);
-        } else {
-            self.ask(context, now_ns, EXTENTS_MAX)
         }
         let took_ns = thread_cpu_ns() - start_ns;
         if let Some(limiter) = &mut self.limiter {
@@ -106,14 +106,10 @@ impl PageCacheActuator {
     }
 
     /// Finds the files that processes have open and of which nothing was reported.
-    fn look_up_open_files(&mut self) {
-        let transferred = self.transferred.read_bytes + self.transferred.written_bytes;
+    fn look_up_open_files(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
         let (Some(limiter), Some(processes)) = (&mut self.limiter, &self.processes) else {
             return;
         };
-        let [last, before, _] = limiter.transferred_bytes;
-        limiter.transferred_bytes = [transferred, last, before];
-        self.attributed_bytes = 0;
         for (id, path, pid) in open_files(processes) {
             match limiter.looked_up.get(&id) {
                 None => {
@@ -122,7 +118,7 @@ impl PageCacheActuator {
                 }
                 Some(LookedUp::Reported) => continue,
                 Some(&LookedUp::Unreported(file)) => {
-                    limiter.unexplained.entry(file).or_default().used = true;
+                    context.input(now_ns, Input::Unreported { file });
                     continue;
                 }
                 Some(LookedUp::Once) => {}
@@ -137,115 +133,13 @@ impl PageCacheActuator {
                 continue;
             }
             limiter.looked_up.insert(id, LookedUp::Unreported(file));
-            limiter.unexplained.entry(file).or_default().used = true;
+            context.input(now_ns, Input::Unreported { file });
             self.program_files.add(file, file_id, name, pid);
             self.opened.entry(file).or_insert(OpenedFile {
                 bytes,
                 is_first: true,
                 cached_before: None,
             });
-        }
-    }
-
-    /// What programs have read and written since the look before a file that the last one has found
-    /// was seen first: what is cached of it can be their own only so far.
-    pub(super) fn transferred_lately(&self) -> Option<u64> {
-        let limiter = self.limiter.as_ref()?;
-        let transferred = self.transferred.read_bytes + self.transferred.written_bytes;
-        Some(transferred - limiter.transferred_bytes[2])
-    }
-
-    /// Asks how much of unexplained files is cached, of so many extents.
-    fn ask(
-        &mut self,
-        context: &mut Context<'_, PageCacheController>,
-        now_ns: u64,
-        mut extents: usize,
-    ) {
-        let Some(limiter) = &mut self.limiter else {
-            return;
-        };
-        let (first, mut extent) = limiter.next;
-        let later = limiter.unexplained.range(first..).map(|(&file, _)| file);
-        let earlier = limiter.unexplained.range(..first).map(|(&file, _)| file);
-        let files: Vec<u64> = later.chain(earlier).collect();
-        for file in files {
-            if file != first {
-                extent = 0;
-            }
-            let asked = self.program_files.open(file);
-            let next = asked.ok().and_then(|opened| {
-                ask_extents(context, now_ns, &*opened, file, extent, &mut extents)
-            });
-            let Some(limiter) = &mut self.limiter else {
-                return;
-            };
-            if let Some(next) = next {
-                limiter.next = (file, next);
-                return;
-            }
-            limiter.next = (file.saturating_add(1), 0);
-            let state = limiter.unexplained.entry(file).or_default();
-            if !std::mem::take(&mut state.used) && !state.mapped {
-                limiter.unexplained.remove(&file);
-            }
-            if limiter.last_file == file {
-                limiter.last_file = 0;
-            }
-            if extents == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Asks what others have cached where programs will read next. The answers count at the next
-    /// poll, if no program had come near by the time of the question.
-    fn ask_ahead(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        let Some(limiter) = &mut self.limiter else {
-            return;
-        };
-        for Answer { file, part } in std::mem::take(&mut limiter.answers) {
-            let read_to = limiter.read_to.get(&file).copied().unwrap_or(0);
-            let ahead = READ_AHEADS * self.program_files.readahead_bytes(file);
-            if part.start >= read_to + ahead + AHEAD_BYTES / 4 {
-                context.input(
-                    now_ns,
-                    Input::Preexisting {
-                        file,
-                        offset: part.start,
-                        length: part.end - part.start,
-                        cached_bytes: part.end - part.start,
-                    },
-                );
-            }
-        }
-        let to_ask = std::mem::take(&mut limiter.to_ask);
-        if !self.spare_preexisting {
-            return;
-        }
-        let mut answers = Vec::new();
-        for Question { file, from } in to_ask {
-            let Ok(opened) = self.program_files.open(file) else {
-                continue;
-            };
-            let size = opened.size();
-            let from = from + READ_AHEADS * self.program_files.readahead_bytes(file);
-            let to = (from + AHEAD_BYTES).min(size);
-            let mut start = from.min(to);
-            while start < to {
-                let end = (start / EXTENT_BYTES + 1) * EXTENT_BYTES;
-                let part = start..end.min(to);
-                let extent = (start / EXTENT_BYTES) as u32;
-                start = end;
-                if context.controller.is_counted(file, extent) {
-                    continue;
-                }
-                let parts = cached_parts(&*opened, part).unwrap_or_default();
-                answers.extend(parts.into_iter().map(|part| Answer { file, part }));
-            }
-        }
-        if let Some(limiter) = &mut self.limiter {
-            limiter.answers = answers;
         }
     }
 
@@ -309,7 +203,7 @@ impl PageCacheActuator {
             if let Some(limiter) = &mut self.limiter {
                 limiter.writing_bytes = 0;
             }
-            self.carry_out(context);
+            self.carry_out(context, now_ns, &[]);
             let writing = self
                 .limiter
                 .as_ref()
@@ -327,57 +221,6 @@ impl PageCacheActuator {
         }
         self.report.left_bytes = context.controller.left_bytes();
     }
-}
-
-/// Asks how much of so many extents of a file is cached, from one on. Returns the one to go on
-/// with, if not all were asked.
-fn ask_extents(
-    context: &mut Context<'_, PageCacheController>,
-    now_ns: u64,
-    opened: &dyn CachedFile,
-    file: u64,
-    from: u32,
-    extents: &mut usize,
-) -> Option<u32> {
-    let size = opened.size();
-    let end = u32::try_from(size.div_ceil(EXTENT_BYTES)).unwrap_or(u32::MAX);
-    let mut extent = from;
-    while extent < end {
-        if *extents == 0 {
-            return Some(extent);
-        }
-        *extents -= 1;
-        let start = u64::from(extent) * EXTENT_BYTES;
-        if extent.is_multiple_of(CHUNK_EXTENTS) {
-            let chunk = u64::from(CHUNK_EXTENTS) * EXTENT_BYTES;
-            let none = opened
-                .cached(start, chunk)
-                .is_ok_and(|cached| cached.pages == 0);
-            let mut counted = extent..extent.saturating_add(CHUNK_EXTENTS);
-            if none && !counted.any(|extent| context.controller.is_counted(file, extent)) {
-                extent = extent.saturating_add(CHUNK_EXTENTS);
-                continue;
-            }
-        }
-        let mut pages = 0;
-        for part in context.controller.own_parts(file, extent) {
-            // What cannot be asked stays as it is.
-            pages += opened.cached(part.start, part.end - part.start).ok()?.pages;
-        }
-        if pages > 0 || context.controller.is_counted(file, extent) {
-            let bytes = pages * page_bytes();
-            context.input(
-                now_ns,
-                Input::Found {
-                    file,
-                    offset: start,
-                    bytes,
-                },
-            );
-        }
-        extent += 1;
-    }
-    None
 }
 
 /// Whether a file has no page cache to steer: the kernel makes it up, or it is memory.
