@@ -43,7 +43,7 @@ use self::caches::{SimulatedCache, blocks};
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
-use self::extents::{BLOCKS_PER_EXTENT, BlockRun, ExtentState, Extents};
+use self::extents::{BLOCKS_PER_EXTENT, BlockRun, ExtentPosition, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
 use self::preexisting::Preexisting;
@@ -120,7 +120,7 @@ pub(crate) struct PageCacheController {
     now_ns: u64,
     last_partial_drop_ns: u64,
     /// The extent at which the next residency check goes on.
-    next_checked: (u32, u32),
+    next_checked: ExtentPosition,
     summary: PageCacheSummary,
 }
 
@@ -179,7 +179,7 @@ impl Controller for PageCacheController {
             tick: 0,
             now_ns: 0,
             last_partial_drop_ns: 0,
-            next_checked: (0, 0),
+            next_checked: ExtentPosition::default(),
             summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
                 limit_bytes: limit.map(|limit| limit.bytes),
@@ -375,9 +375,9 @@ impl PageCacheController {
             let holds = |cache: &SimulatedCache| cache.residency.slot(block).is_some();
             holds(model) || holds(lru_model)
         };
-        let kept = |extent| extents.any_block_of((file, extent), holds);
-        let extent = BlockRun::from(file, offset, 1).first / BLOCKS_PER_EXTENT;
-        match watched.touches.touch(thread, extent, kept) {
+        let kept = |number| extents.any_block_of(ExtentPosition { file, number }, holds);
+        let touched = ExtentPosition::of_byte(file, offset);
+        match watched.touches.touch(thread, touched.number, kept) {
             Touched::Again => {}
             Touched::Through {
                 reader,
@@ -435,7 +435,10 @@ impl PageCacheController {
     /// policy has kept most of it. Otherwise nothing of it is kept: the rest would stay in the page
     /// cache all the same, beyond the budget.
     fn left(&mut self, file: u32, left: LeftExtent) {
-        let at = (file, left.extent);
+        let at = ExtentPosition {
+            file,
+            number: left.extent,
+        };
         self.extents.reader_left(at);
         if !left.read_through {
             return;
@@ -617,11 +620,11 @@ impl PageCacheController {
         } = self;
         let kept = |block| model.residency.slot(block).is_some();
         let now_ns = self.now_ns;
-        let state = |(file, extent): (u32, u32)| {
-            let file = &files[file as usize];
+        let state = |at: ExtentPosition| {
+            let file = &files[at.file as usize];
             ExtentState {
                 left_alone: file.mapped || file.gone,
-                is_being_read: file.readers.reading(extent, now_ns),
+                is_being_read: file.readers.reading(at.number, now_ns),
             }
         };
         let mut runs = extents.take_whole(self.now_ns, kept, state);

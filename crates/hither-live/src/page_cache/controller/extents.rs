@@ -18,6 +18,7 @@
 //! (Five scans by sqlite read 230 MiB more than the policy missed, 2026-11.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use hither_core::Block;
 use hither_core::references::BlockSize;
@@ -54,10 +55,44 @@ const PREEXISTING: u8 = 2;
 /// In place of a block's number where it has none.
 const NO_BLOCK: u32 = u32::MAX;
 
+/// Where an extent is. In order of files, and of bytes within a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ExtentPosition {
+    pub(super) file: u32,
+    /// Its number in the file.
+    pub(super) number: u32,
+}
+
+impl ExtentPosition {
+    /// The extent that has a byte of a file.
+    pub(super) fn of_byte(file: u32, offset: u64) -> ExtentPosition {
+        let number = (offset / EXTENT_BYTES) as u32;
+        ExtentPosition { file, number }
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(self) -> Range<u64> {
+        let start = u64::from(self.number) * EXTENT_BYTES;
+        start..start + EXTENT_BYTES
+    }
+
+    /// Its blocks.
+    pub(super) fn blocks(self) -> BlockRun {
+        BlockRun {
+            file: self.file,
+            first: self.number * BLOCKS_PER_EXTENT,
+            blocks: BLOCKS_PER_EXTENT,
+        }
+    }
+}
+
 impl BlockPosition {
-    /// Its extent: the file, and the number of the extent there.
-    pub(super) fn extent(self) -> (u32, u32) {
-        (self.file, self.index / BLOCKS_PER_EXTENT)
+    /// Its extent.
+    pub(super) fn extent(self) -> ExtentPosition {
+        ExtentPosition {
+            file: self.file,
+            number: self.index / BLOCKS_PER_EXTENT,
+        }
     }
 
     fn within(self) -> usize {
@@ -127,13 +162,13 @@ impl BlockRun {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extents {
-    extents: BTreeMap<(u32, u32), Extent>,
+    extents: BTreeMap<ExtentPosition, Extent>,
     /// By block.
     positions: Vec<BlockPosition>,
     /// Extents to examine: a block of each was evicted since the last call.
-    to_examine: BTreeSet<(u32, u32)>,
+    to_examine: BTreeSet<ExtentPosition>,
     /// Extents with stale blocks that had kept or dirty blocks, or a reader, when examined.
-    waiting: BTreeSet<(u32, u32)>,
+    waiting: BTreeSet<ExtentPosition>,
     stale: usize,
 }
 
@@ -232,9 +267,13 @@ impl Extents {
     fn positions_in(&self, run: BlockRun, wanted: impl Fn(u8, u32) -> bool) -> Vec<BlockPosition> {
         let end = u64::from(run.first) + u64::from(run.blocks);
         let last = (end.div_ceil(u64::from(BLOCKS_PER_EXTENT))).min(u64::from(u32::MAX)) as u32;
-        let range = (run.file, run.first / BLOCKS_PER_EXTENT)..(run.file, last);
+        let at = |number| ExtentPosition {
+            file: run.file,
+            number,
+        };
+        let range = at(run.first / BLOCKS_PER_EXTENT)..at(last);
         let mut positions = Vec::new();
-        for (&(file, number), extent) in self.extents.range(range) {
+        for (&ExtentPosition { file, number }, extent) in self.extents.range(range) {
             let all = (number * BLOCKS_PER_EXTENT..).zip(extent.marks.iter().zip(&extent.blocks));
             let found = all.filter(|&(index, (&marks, &block))| {
                 index >= run.first && u64::from(index) < end && wanted(marks, block)
@@ -260,16 +299,12 @@ impl Extents {
     }
 
     /// The blocks of an extent that have numbers.
-    pub(super) fn blocks_of(&self, (file, extent): (u32, u32)) -> Vec<Block> {
-        self.blocks(BlockRun {
-            file,
-            first: extent * BLOCKS_PER_EXTENT,
-            blocks: BLOCKS_PER_EXTENT,
-        })
+    pub(super) fn blocks_of(&self, at: ExtentPosition) -> Vec<Block> {
+        self.blocks(at.blocks())
     }
 
     /// Whether any block of an extent is as wanted.
-    pub(super) fn any_block_of(&self, at: (u32, u32), wanted: impl Fn(Block) -> bool) -> bool {
+    pub(super) fn any_block_of(&self, at: ExtentPosition, wanted: impl Fn(Block) -> bool) -> bool {
         let blocks_of = |extent: &Extent| {
             let mut blocks = (0..extent.blocks.len()).filter_map(|within| extent.block(within));
             blocks.any(wanted)
@@ -278,7 +313,7 @@ impl Extents {
     }
 
     /// Makes an extent a unit: it is kept or dropped as a whole.
-    pub(super) fn make_unit(&mut self, at: (u32, u32)) {
+    pub(super) fn make_unit(&mut self, at: ExtentPosition) {
         if let Some(extent) = self.extents.get_mut(&at) {
             extent.is_unit = true;
         }
@@ -293,7 +328,7 @@ impl Extents {
     }
 
     /// A reader has left an extent: the extent need not wait for it any more.
-    pub(super) fn reader_left(&mut self, at: (u32, u32)) {
+    pub(super) fn reader_left(&mut self, at: ExtentPosition) {
         if self.waiting.remove(&at) {
             self.to_examine.insert(at);
         }
@@ -305,7 +340,7 @@ impl Extents {
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
-        state: impl Fn((u32, u32)) -> ExtentState,
+        state: impl Fn(ExtentPosition) -> ExtentState,
     ) -> Vec<BlockRun> {
         let mut runs = Vec::new();
         for at in std::mem::take(&mut self.to_examine) {
@@ -316,10 +351,10 @@ impl Extents {
 
     fn examine(
         &mut self,
-        at: (u32, u32),
+        at: ExtentPosition,
         now_ns: u64,
         kept: &impl Fn(Block) -> bool,
-        state: &impl Fn((u32, u32)) -> ExtentState,
+        state: &impl Fn(ExtentPosition) -> ExtentState,
         runs: &mut Vec<BlockRun>,
     ) {
         self.waiting.remove(&at);
@@ -338,11 +373,7 @@ impl Extents {
             self.stale -= usize::from(*marks & STALE != 0);
             *marks &= !STALE;
         }
-        runs.push(BlockRun {
-            file: at.0,
-            first: at.1 * BLOCKS_PER_EXTENT,
-            blocks: BLOCKS_PER_EXTENT,
-        });
+        runs.push(at.blocks());
     }
 
     /// Takes the stale blocks of the extents that wait: where folios are small the kernel drops
@@ -351,7 +382,7 @@ impl Extents {
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
-        state: impl Fn((u32, u32)) -> ExtentState,
+        state: impl Fn(ExtentPosition) -> ExtentState,
     ) -> Vec<BlockRun> {
         let mut runs = Vec::new();
         for at in std::mem::take(&mut self.waiting) {
@@ -366,12 +397,12 @@ impl Extents {
                 continue;
             }
             self.waiting.remove(&at);
-            for (index, marks) in (at.1 * BLOCKS_PER_EXTENT..).zip(&mut extent.marks) {
+            for (index, marks) in (at.blocks().first..).zip(&mut extent.marks) {
                 if *marks & STALE != 0 {
                     *marks &= !STALE;
                     self.stale -= 1;
                     runs.push(BlockRun {
-                        file: at.0,
+                        file: at.file,
                         first: index,
                         blocks: 1,
                     });
@@ -384,10 +415,10 @@ impl Extents {
     /// At most `count` extents from `from` on that have a kept or a preexisting block.
     pub(super) fn held(
         &self,
-        from: (u32, u32),
+        from: ExtentPosition,
         count: usize,
         kept: impl Fn(Block) -> bool,
-    ) -> Vec<(u32, u32)> {
+    ) -> Vec<ExtentPosition> {
         let all = self.extents.range(from..);
         let held = all.filter(|(_, extent)| {
             (0..extent.blocks.len()).any(|within| {

@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 use super::super::event::CachedExtent;
 use super::byte_ranges::ByteRanges;
 use super::config::LimitConfig;
-use super::extents::EXTENT_BYTES;
+use super::extents::{EXTENT_BYTES, ExtentPosition};
 
 /// When the kernel has left pages, they are dropped again after this time, then after twice as
 /// long, up to [`DOUBLINGS_MAX`] times.
@@ -40,9 +40,6 @@ pub(super) const STEERED_EXCESS_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 
 /// The policy knows of foreign ranges up to this size: each block of them has a mark.
 pub(super) const MARKED_BYTES_MAX: u64 = 1 << 30;
-
-/// An extent: the number of its file, and its own in the file.
-type ExtentPosition = (u32, u32);
 
 /// See the module.
 #[derive(Debug)]
@@ -82,11 +79,6 @@ struct LeftExtent {
     next_ns: u64,
 }
 
-pub(super) fn span(extent: u32) -> Range<u64> {
-    let start = u64::from(extent) * EXTENT_BYTES;
-    start..start + EXTENT_BYTES
-}
-
 fn pages_of(range: Range<u64>, page_bytes: u64) -> Range<u64> {
     let start = range.start / page_bytes * page_bytes;
     start..range.end.div_ceil(page_bytes) * page_bytes
@@ -94,8 +86,8 @@ fn pages_of(range: Range<u64>, page_bytes: u64) -> Range<u64> {
 
 impl LimitedFile {
     /// The most that programs can have cached of an extent.
-    fn own_bytes(&self, extent: u32, page_bytes: u64) -> u64 {
-        let Range { start, end } = span(extent);
+    fn own_bytes(&self, at: ExtentPosition, page_bytes: u64) -> u64 {
+        let Range { start, end } = at.bytes();
         let end = end.min(self.bytes.div_ceil(page_bytes) * page_bytes);
         let foreign = self.foreign.bytes_in(start..end.max(start));
         end.saturating_sub(start) - foreign
@@ -135,20 +127,21 @@ impl CacheLimit {
         let of_file = self.files.entry(file).or_default();
         of_file.bytes = of_file.bytes.max(end);
         for extent in offset / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES) {
-            let Ok(extent) = u32::try_from(extent) else {
+            let Ok(number) = u32::try_from(extent) else {
                 return;
             };
+            let at = ExtentPosition { file, number };
             let of_file = self.files.entry(file).or_default();
-            let bytes = of_file.own_bytes(extent, self.page_bytes);
-            self.left.remove(&(file, extent));
-            self.hold((file, extent), bytes, true);
+            let bytes = of_file.own_bytes(at, self.page_bytes);
+            self.left.remove(&at);
+            self.hold(at, bytes, true);
         }
     }
 
     /// So much of an extent is cached and not foreign.
-    pub(super) fn found(&mut self, file: u32, extent: u32, bytes: u64) {
-        if !self.left.contains_key(&(file, extent)) {
-            self.hold((file, extent), bytes, false);
+    pub(super) fn found(&mut self, at: ExtentPosition, bytes: u64) {
+        if !self.left.contains_key(&at) {
+            self.hold(at, bytes, false);
         }
     }
 
@@ -164,8 +157,8 @@ impl CacheLimit {
                 .iter()
                 .map(|of| ((of.offset / EXTENT_BYTES) as u32, of.bytes)),
         );
-        for (extent, bytes) in found {
-            self.found(file, extent, bytes);
+        for (number, bytes) in found {
+            self.found(ExtentPosition { file, number }, bytes);
         }
     }
 
@@ -191,13 +184,15 @@ impl CacheLimit {
         };
         self.by_use.insert(last_use, at);
         self.held_bytes += bytes;
-        let of_file = self.files.entry(at.0).or_default();
-        of_file.held.insert(at.1, HeldExtent { last_use, bytes });
+        let of_file = self.files.entry(at.file).or_default();
+        of_file
+            .held
+            .insert(at.number, HeldExtent { last_use, bytes });
     }
 
     /// An extent counts no more.
     fn release(&mut self, at: ExtentPosition) -> Option<HeldExtent> {
-        let held = self.files.get_mut(&at.0)?.held.remove(&at.1)?;
+        let held = self.files.get_mut(&at.file)?.held.remove(&at.number)?;
         self.by_use.remove(&held.last_use);
         self.held_bytes -= held.bytes;
         Some(held)
@@ -212,16 +207,17 @@ impl CacheLimit {
         // What is held of them was counted as the programs' own.
         let first = (pages.start / EXTENT_BYTES) as u32;
         let last = (pages.end.div_ceil(EXTENT_BYTES)).min(u64::from(u32::MAX)) as u32;
-        let held: Vec<(u32, u64)> = of_file
+        let held: Vec<(ExtentPosition, u64)> = of_file
             .held
             .range(first..last.max(first))
-            .map(|(&extent, held)| {
-                let own_bytes = of_file.own_bytes(extent, page_bytes);
-                (extent, held.bytes.min(own_bytes))
+            .map(|(&number, held)| {
+                let at = ExtentPosition { file, number };
+                let own_bytes = of_file.own_bytes(at, page_bytes);
+                (at, held.bytes.min(own_bytes))
             })
             .collect();
-        for (extent, bytes) in held {
-            self.hold((file, extent), bytes, false);
+        for (at, bytes) in held {
+            self.hold(at, bytes, false);
         }
         added
     }
@@ -250,10 +246,11 @@ impl CacheLimit {
             .range(first..)
             .map(|(&extent, _)| extent)
             .collect();
-        for extent in gone {
-            self.release((file, extent));
+        let at = |number| ExtentPosition { file, number };
+        for number in gone {
+            self.release(at(number));
         }
-        let left = self.left.range((file, first)..=(file, u32::MAX));
+        let left = self.left.range(at(first)..=at(u32::MAX));
         let left: Vec<ExtentPosition> = left.map(|(&at, _)| at).collect();
         for at in left {
             self.left.remove(&at);
@@ -269,15 +266,16 @@ impl CacheLimit {
     /// A range is dropped: the extents that lie in it count no more.
     pub(super) fn dropped(&mut self, file: u32, range: &Range<u64>) {
         let first = range.start.div_ceil(EXTENT_BYTES);
-        for extent in first..range.end / EXTENT_BYTES {
-            self.release((file, extent as u32));
+        for number in first..range.end / EXTENT_BYTES {
+            let number = number as u32;
+            self.release(ExtentPosition { file, number });
         }
     }
 
     /// The kernel has left so many bytes of an extent, which was dropped.
-    pub(super) fn left(&mut self, file: u32, extent: u32, bytes: u64, now_ns: u64) {
+    pub(super) fn left(&mut self, at: ExtentPosition, bytes: u64, now_ns: u64) {
         let next_ns = now_ns + RETRY_NS;
-        let left = self.left.entry((file, extent)).or_insert(LeftExtent {
+        let left = self.left.entry(at).or_insert(LeftExtent {
             bytes: 0,
             tries: 0,
             next_ns,
@@ -346,8 +344,8 @@ impl CacheLimit {
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut sum = 0;
-        for (&last_use, &(file, extent)) in &self.by_use {
-            let held = self.files[&file].held[&extent];
+        for (&last_use, at) in &self.by_use {
+            let held = self.files[&at.file].held[&at.number];
             assert_eq!(held.last_use, last_use);
             assert!(held.bytes > 0);
             sum += held.bytes;
@@ -359,8 +357,8 @@ impl CacheLimit {
 
     /// Whether an extent counts, or the kernel has left a part of it.
     pub(super) fn is_counted(&self, at: ExtentPosition) -> bool {
-        let of_file = self.files.get(&at.0);
-        let is_held = of_file.is_some_and(|of_file| of_file.held.contains_key(&at.1));
+        let of_file = self.files.get(&at.file);
+        let is_held = of_file.is_some_and(|of_file| of_file.held.contains_key(&at.number));
         is_held || self.left.contains_key(&at)
     }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::super::event::{Decision, Input, Order};
 use super::PageCacheController;
-use super::extents::{BLOCK_BYTES, BlockRun, EXTENT_BYTES};
-use super::limit::{CacheLimit, MARKED_BYTES_MAX, span};
+use super::extents::{BLOCK_BYTES, BlockRun, ExtentPosition};
+use super::limit::{CacheLimit, MARKED_BYTES_MAX};
 
 impl PageCacheController {
     /// Whether the limit has something to drop.
@@ -21,11 +21,10 @@ impl PageCacheController {
         let Some(limit) = &mut self.limit else {
             return;
         };
-        for (file, extent) in limit.take(self.now_ns, steering) {
-            self.drop_range(file, span(extent), out);
+        for at in limit.take(self.now_ns, steering) {
+            self.drop_range(at.file, at.bytes(), out);
             if steering {
-                let run = BlockRun::from(file, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
-                for block in self.extents.blocks(run) {
+                for block in self.extents.blocks_of(at) {
                     self.model.remove(block);
                     self.extents.absent(block);
                 }
@@ -91,7 +90,7 @@ impl PageCacheController {
         let (Some(limit), now_ns) = (&mut self.limit, self.now_ns) else {
             return;
         };
-        let extent = |offset: u64| (offset / EXTENT_BYTES) as u32;
+        let extent = |offset| ExtentPosition::of_byte(file, offset);
         match *input {
             Input::Opened { bytes, .. } => {
                 limit.sized(file, bytes);
@@ -112,7 +111,7 @@ impl PageCacheController {
             Input::Cut { bytes, .. } => limit.sized(file, bytes),
             Input::Absent { offset, length, .. } => {
                 limit.not_foreign(file, offset, length);
-                limit.found(file, extent(offset), 0);
+                limit.found(extent(offset), 0);
             }
             Input::CachedAhead { offset, length, .. } => {
                 self.is_cached_ahead(file, offset..offset + length);
@@ -131,7 +130,7 @@ impl PageCacheController {
                 self.count_next(out);
             }
             Input::Undropped { offset, bytes, .. } => {
-                limit.left(file, extent(offset), bytes, now_ns);
+                limit.left(extent(offset), bytes, now_ns);
             }
             Input::Gone { .. } => limit.gone(file),
             _ => {}

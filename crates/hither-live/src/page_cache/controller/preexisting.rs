@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
-use super::extents::EXTENT_BYTES;
+use super::extents::{EXTENT_BYTES, ExtentPosition};
 use crate::program_files::CachedBefore;
 
 /// How far a program that reads from storage may be ahead of its first record that is seen.
@@ -267,7 +267,7 @@ impl PageCacheController {
         let mut start = from;
         while start < to {
             let next = (start / EXTENT_BYTES + 1) * EXTENT_BYTES;
-            let is_counted = limit.is_counted((file, (start / EXTENT_BYTES) as u32));
+            let is_counted = limit.is_counted(ExtentPosition::of_byte(file, start));
             match ranges.last_mut() {
                 _ if is_counted => {}
                 Some(last) if last.end == start => last.end = next.min(to),

@@ -5,7 +5,7 @@ use hither_core::Block;
 
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
-use super::extents::EXTENT_BYTES;
+use super::extents::ExtentPosition;
 
 /// The extents of one check. At 5 us each, and 10 us for opening a file, four checks a second take
 /// less than a hundredth of a CPU.
@@ -39,12 +39,15 @@ impl PageCacheController {
         let kept = |block: Block| steering && self.model.residency.slot(block).is_some();
         let held = self.extents.held(self.next_checked, count, kept);
         self.next_checked = match held.last() {
-            Some(&(file, extent)) if held.len() == count => (file, extent + 1),
-            _ => (0, 0),
+            Some(&last) if held.len() == count => ExtentPosition {
+                number: last.number + 1,
+                ..last
+            },
+            _ => ExtentPosition::default(),
         };
-        let held = held.into_iter().map(|(file, extent)| ExtentOffset {
-            file: self.files[file as usize].key,
-            offset: u64::from(extent) * EXTENT_BYTES,
+        let held = held.into_iter().map(|at| ExtentOffset {
+            file: self.files[at.file as usize].key,
+            offset: at.bytes().start,
         });
         held.collect()
     }

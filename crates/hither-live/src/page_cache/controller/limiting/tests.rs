@@ -9,7 +9,7 @@ use super::super::super::event::{CachedExtent, TimedInput};
 use super::super::config::LimitConfig;
 use super::super::limit::{STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX};
 use super::super::tests::config;
-use super::super::{BLOCK_BYTES, PageCacheConfig};
+use super::super::{BLOCK_BYTES, EXTENT_BYTES, PageCacheConfig};
 use super::*;
 use crate::controller::Controller;
 use crate::program_files::CachedBefore;
