@@ -17,14 +17,12 @@ use super::run::{BUDGET_MIN_BYTES, steered_bytes};
 use crate::controller::Controller;
 use crate::references::BlockPosition;
 
-const PAGE_BYTES: u64 = 4096;
-
 /// Mapped files of less than this share of what was read matter little: 1/16.
 const MAPPED_DIVISOR: u64 = 16;
 
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
-/// where nothing can say: the policy needs the future, the trace is a sample, its blocks are larger
-/// than a page, or a run would not steer by all that it has.
+/// where nothing can say: the policy needs the future, the trace is a sample, its blocks are not
+/// pages of its machine, or a run would not steer by all that it has.
 ///
 /// The page cache is taken to have nothing of the files at the start, the agent to be in time,
 /// readahead to bring only what is read, and the kernel's own count never to stop the steering.
@@ -39,8 +37,10 @@ pub fn expected_reads(
         return Ok(None);
     };
     let runs = policy.entry().runs(Mechanism::PageCache);
-    let is_of_pages = u64::from(trace.options().block_bytes) == PAGE_BYTES;
-    if !runs || !is_of_pages || !trace.has_objects() || trace.sampled().is_some() {
+    let page_bytes = u64::from(trace.meta().machine.page_bytes);
+    let is_of_pages = u64::from(trace.options().block_bytes) == page_bytes;
+    let fits = page_bytes > 0 && BLOCK_BYTES.is_multiple_of(page_bytes);
+    if !runs || !is_of_pages || !fits || !trace.has_objects() || trace.sampled().is_some() {
         return Ok(None);
     }
     let budget_bytes = steered_bytes(available_bytes, seen.readahead_bytes).max(BUDGET_MIN_BYTES);
@@ -63,14 +63,14 @@ pub fn expected_reads(
         controller,
         sites: trace.sites(),
         reported: Vec::new(),
-        pages: PagesRead::default(),
+        pages: PagesRead::new(page_bytes),
     };
     trace.for_each_request(|row| (0..row.count).for_each(|_| run.request(row)))?;
     let [in_run, alone] = run.pages.read;
     Ok(Some(ExpectedReads {
         budget_bytes,
-        read_bytes: in_run * PAGE_BYTES,
-        alone_bytes: alone * PAGE_BYTES,
+        read_bytes: in_run * page_bytes,
+        alone_bytes: alone * page_bytes,
     }))
 }
 
@@ -162,17 +162,25 @@ fn part_in(request: Request<Op>, index: u32) -> Request<Op> {
 }
 
 /// The pages that are read from storage, in the run and by LRU alone.
-#[derive(Default)]
 struct PagesRead {
+    page_bytes: u64,
     /// By block: the pages that were accessed since it was last missed, a bit each.
     accessed: FxHashMap<BlockPosition, [u8; 2]>,
     read: [u64; 2],
 }
 
 impl PagesRead {
+    fn new(page_bytes: u64) -> PagesRead {
+        PagesRead {
+            page_bytes,
+            accessed: FxHashMap::default(),
+            read: [0; 2],
+        }
+    }
+
     /// A request within a block, and whether the block was missed.
     fn access(&mut self, file: u32, index: u32, request: Request<Op>, missed: [bool; 2]) {
-        let page = |byte: u64| byte % BLOCK_BYTES / PAGE_BYTES;
+        let page = |byte: u64| byte % BLOCK_BYTES / self.page_bytes;
         let (first, last) = (
             page(request.offset),
             page(request.offset + request.length - 1),
@@ -199,6 +207,8 @@ impl PagesRead {
 mod tests {
     use super::*;
 
+    const PAGE_BYTES: u64 = 4096;
+
     fn request(op: Op, page: u64, length: u64) -> Request<Op> {
         Request {
             op,
@@ -209,7 +219,7 @@ mod tests {
 
     #[test]
     fn of_a_block_that_was_missed_the_pages_are_read_that_are_accessed() {
-        let mut pages = PagesRead::default();
+        let mut pages = PagesRead::new(PAGE_BYTES);
         let mut read = |page, op, missed| {
             pages.access(3, 0, request(op, page, 1), [missed, false]);
             pages.read[0]
@@ -224,6 +234,9 @@ mod tests {
         assert_eq!(pages.read, [4, 2], "LRU missed nothing");
         pages.access(3, 1, request(Op::Read, 4, 4 * PAGE_BYTES), [true; 2]);
         assert_eq!(pages.read, [8, 6], "another block");
+        let mut pages = PagesRead::new(BLOCK_BYTES);
+        pages.access(3, 1, request(Op::Read, 4, 4 * PAGE_BYTES), [true; 2]);
+        assert_eq!(pages.read, [1, 1], "on a machine with pages of this size");
     }
 
     #[test]
