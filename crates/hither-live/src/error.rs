@@ -99,11 +99,8 @@ pub enum Error {
 pub enum Conflict {
     /// Replicas hide accesses from the page cache's policy.
     ReplicationHidesPageCache,
-    /// Replicas hide accesses from the placement or migration of file pages, and are copies of
-    /// these pages.
+    /// Replicas hide accesses from the placement of file pages, and are copies of these pages.
     ReplicationHidesFiles,
-    /// Migration moves pages that placement has placed.
-    PlacementAgainstMigration,
 }
 
 impl fmt::Display for Conflict {
@@ -116,9 +113,6 @@ impl fmt::Display for Conflict {
             Conflict::ReplicationHidesFiles => {
                 "replicas are made of pages where the kernel has put them, \
                  and reads of replicas are not reported one by one"
-            }
-            Conflict::PlacementAgainstMigration => {
-                "pages would be moved from where they were placed"
             }
         })
     }

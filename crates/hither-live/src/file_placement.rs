@@ -1,176 +1,88 @@
-//! Places the pages of files that a program reads in: on one node, or on several in turn.
+//! Places the pages of a program's files on memory nodes.
 //!
-//! The library in the program does it (`read_placement` in hither-preload), since the memory policy
-//! of the thread that reads a page decides where it goes. The agent chooses the nodes. If the agent
-//! dies, the library goes on.
+//! It is one mechanism, whose policy says how. As programs read pages in, the library in them
+//! places these on one node, or on several in turn (`at_read`). Or cached pages move to the nodes
+//! that read them (`migration`).
 
-use std::thread;
+mod at_read;
+mod migration;
+mod options;
+
 use std::time::Duration;
 
-use hither_ids::KernelNode;
-use hither_kernel::machine::{Machine, ThisMachine};
-use hither_kernel::memory_policy::{Bind, BindMode};
-use hither_kernel::syscalls;
-use hither_session::session::FileReads;
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Error, Result};
-use crate::mechanism::{Mechanism, RunState, SessionNeeds};
+use self::at_read::ReadPlacement;
+use self::migration::FileMigration;
+use crate::error::Result;
+use crate::mechanism::{Mechanism, RunState};
 use crate::system::System;
 
-/// The options of the mechanism.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilePlacementOptions {
-    /// The kernel's number of the node; `None`: all nodes in turn.
-    pub node: Option<KernelNode>,
-}
+pub use self::at_read::ReadPlacementReport;
+pub use self::migration::{FileMigrationReport, FileMigrationSummary, replay};
+pub use self::options::FilePlacementOptions;
 
 /// The result of a run.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct FilePlacementReport {
-    /// The kernel's numbers of the nodes that pages went to.
-    pub nodes: Vec<KernelNode>,
-    /// Nothing was placed, since there is only one node.
-    #[serde(skip)]
-    pub one_node: bool,
-    /// Reads that may have brought pages in, and placed them.
-    pub reads_placed: u64,
-    /// Reads that may have brought pages in, by threads with a memory policy of their own.
-    pub reads_left_alone: u64,
+#[derive(Debug)]
+pub enum FilePlacementReport {
+    /// Pages were placed as programs read them in.
+    AtRead(ReadPlacementReport),
+    /// Cached pages were moved.
+    Migration(Box<FileMigrationReport>),
 }
 
 impl FilePlacementReport {
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
+        match self {
+            FilePlacementReport::AtRead(report) => report.to_json(),
+            FilePlacementReport::Migration(report) => report.to_json(),
+        }
     }
 }
 
 /// The mechanism in a run.
-#[derive(Debug)]
-pub(crate) struct FilePlacement {
-    nodes: Vec<KernelNode>,
-    /// There are several nodes, or one was chosen by name. Otherwise there is nothing to do.
-    is_choice: bool,
+pub(crate) enum FilePlacementMechanism {
+    AtRead(ReadPlacement),
+    Migration(Box<FileMigration>),
 }
 
-impl FilePlacement {
-    /// The mechanism at the start of a run.
-    ///
-    /// # Errors
-    /// The node has no memory, or none for this process, or the kernel refuses memory policies.
-    fn new(options: &FilePlacementOptions) -> Result<FilePlacement> {
-        let nodes = allowed_nodes().map_err(Error::Nodes)?;
-        let nodes = match options.node {
-            None => nodes,
-            Some(node) if nodes.contains(&node) => vec![node],
-            Some(node) => {
-                let nodes: Vec<String> = nodes.iter().map(KernelNode::to_string).collect();
-                return Err(Error::NoNode {
-                    node,
-                    nodes: nodes.join(", "),
-                });
-            }
-        };
-        let is_choice = nodes.len() > 1 || options.node.is_some();
-        Ok(FilePlacement { nodes, is_choice })
+impl FilePlacementMechanism {
+    /// For the loop.
+    pub(crate) fn as_mechanism(&mut self) -> &mut dyn Mechanism {
+        match self {
+            FilePlacementMechanism::AtRead(placement) => placement,
+            FilePlacementMechanism::Migration(migration) => &mut **migration,
+        }
     }
 
     /// The result of the run.
-    pub(crate) fn finish(self, run: &RunState, _ran: Duration) -> FilePlacementReport {
-        let FileReads { placed, left } = run.library.file_reads();
-        FilePlacementReport {
-            nodes: self.nodes,
-            one_node: !self.is_choice,
-            reads_placed: placed,
-            reads_left_alone: left,
+    pub(crate) fn finish(self, run: &mut RunState, ran: Duration) -> FilePlacementReport {
+        match self {
+            FilePlacementMechanism::AtRead(placement) => {
+                FilePlacementReport::AtRead(placement.finish(run))
+            }
+            FilePlacementMechanism::Migration(migration) => {
+                FilePlacementReport::Migration(Box::new(migration.finish(run, ran)))
+            }
         }
     }
 }
 
-/// Sets the mechanism up for a run.
+/// Sets the mechanism up for a run. `None` where pages would move, on a machine with one node,
+/// unless it is a dry run.
 ///
 /// # Errors
-/// As [`FilePlacement::new`].
+/// The node has no memory, or none for this process; the kernel refuses memory policies; or the
+/// thread that moves pages cannot be started.
 pub(crate) fn set_up(
     options: &FilePlacementOptions,
-    _system: &System,
-    _dry_run: bool,
-) -> Result<Option<FilePlacement>> {
-    FilePlacement::new(options).map(Some)
-}
-
-/// The programs do the work: there is nothing to drain, to decide and to log.
-impl Mechanism for FilePlacement {
-    fn needs(&self) -> SessionNeeds {
-        let file_nodes = self.nodes.iter().filter_map(|node| node.mask()).sum();
-        SessionNeeds {
-            file_nodes: if self.is_choice { file_nodes } else { 0 },
-            ..SessionNeeds::default()
-        }
-    }
-
-    fn decides(&self) -> bool {
-        false
-    }
-}
-
-/// The nodes from which a thread of this process may allocate memory, of those that a memory policy
-/// can name.
-fn allowed_nodes() -> std::result::Result<Vec<KernelNode>, String> {
-    let nodes = ThisMachine.nodes().map_err(|error| error.to_string())?;
-    let with_memory = nodes.iter().filter(|node| node.bytes > 0);
-    let numbers: Vec<KernelNode> = with_memory.map(|node| node.node).collect();
-    // In a thread of its own, since the policy that is tried stays with the thread.
-    let tried = thread::spawn(move || {
-        let tried = numbers.into_iter().filter_map(|node| {
-            let policy = Bind {
-                mode: BindMode::Preferred,
-                nodes: node.mask()?,
-            };
-            Some((node, syscalls::set_policy(policy)))
-        });
-        tried.collect::<Vec<(KernelNode, std::result::Result<(), i32>)>>()
-    });
-    let tried = tried.join().unwrap_or_default();
-    let allowed: Vec<KernelNode> = tried
-        .iter()
-        .filter(|(_, allowed)| allowed.is_ok())
-        .map(|(node, _)| *node)
-        .collect();
-    match (allowed.is_empty(), tried.first()) {
-        (true, Some(&(_, Err(errno)))) => Err(format!(
-            "set_mempolicy: {}",
-            std::io::Error::from_raw_os_error(errno)
-        )),
-        _ => Ok(allowed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hither_testing::skip::skip_on_this_machine;
-
-    #[test]
-    fn a_node_that_is_not_there_is_refused() {
-        let nodes = match allowed_nodes() {
-            Ok(nodes) => nodes,
-            Err(why) => return skip_on_this_machine(why),
-        };
-        assert!(
-            !nodes.is_empty() && !nodes.contains(&KernelNode(63)),
-            "{nodes:?}"
-        );
-        let options = FilePlacementOptions {
-            node: Some(KernelNode(63)),
-        };
-        let error = FilePlacement::new(&options).expect_err("there is no such node");
-        assert!(
-            error.to_string().starts_with("node 63 has no memory"),
-            "{error}"
-        );
-        assert!(!syscalls::thread_has_policy(), "what was tried has stayed");
-    }
+    system: &System,
+    dry_run: bool,
+) -> Result<Option<FilePlacementMechanism>> {
+    Ok(match options.at_read() {
+        Some(node) => Some(FilePlacementMechanism::AtRead(ReadPlacement::new(node)?)),
+        None => migration::set_up(options, system, dry_run)?
+            .map(|migration| FilePlacementMechanism::Migration(Box::new(migration))),
+    })
 }

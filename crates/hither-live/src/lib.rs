@@ -6,8 +6,7 @@
 //!
 //! - [`page_cache`] runs a replacement policy, and has the kernel drop what the policy evicts;
 //! - [`replication`] copies file blocks to the nodes that read them;
-//! - [`file_placement`] chooses the node on which pages of files are allocated;
-//! - [`file_migration`] moves cached pages of files to the node that reads them;
+//! - [`file_placement`] chooses the nodes of file pages: as they are read in, or by moving them;
 //! - [`memory`] runs a placement policy for a program's memory, and has pages bound and moved.
 //!
 //! The mechanisms do not import each other. [`numa`] has what those that move pages share, and
@@ -21,7 +20,6 @@ mod decision_log;
 mod error;
 mod event_loop;
 mod event_source;
-pub mod file_migration;
 pub mod file_placement;
 mod horizon;
 pub mod iterations;

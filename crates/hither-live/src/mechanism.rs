@@ -383,6 +383,14 @@ impl<A: Actuator> Controlled<A> {
 
 /// A mechanism, for the loop. Its result is its own: `finish` of the type returns it.
 pub(crate) trait Mechanism: Send {
+    /// It, for the loop.
+    fn as_mechanism(&mut self) -> &mut dyn Mechanism
+    where
+        Self: Sized,
+    {
+        self
+    }
+
     /// What it needs of the session.
     fn needs(&self) -> SessionNeeds;
 

@@ -14,10 +14,9 @@ use hither_session::session::{Session, SessionOptions};
 use crate::decision_log::LogFile;
 use crate::error::{Conflict, Error, Result};
 use crate::event_loop::{EventLoop, Sink, StatusPublisher};
-use crate::file_migration::{
-    self, FileMigrationMechanism, FileMigrationOptions, FileMigrationReport,
+use crate::file_placement::{
+    self, FilePlacementMechanism, FilePlacementOptions, FilePlacementReport,
 };
-use crate::file_placement::{self, FilePlacement, FilePlacementOptions, FilePlacementReport};
 use crate::launch::{self, Instrumentation};
 use crate::mechanism::{Mechanism, RunState, SessionNeeds};
 use crate::memory::{self, MemoryMechanism, MemoryOptions, MemoryReport};
@@ -89,7 +88,7 @@ macro_rules! mechanisms {
 
             /// All of them, for the loop.
             fn all(&mut self) -> Vec<&mut dyn Mechanism> {
-                let all = [$(self.$name.as_mut().map(|active| active as &mut dyn Mechanism),)*];
+                let all = [$(self.$name.as_mut().map(|active| active.as_mechanism()),)*];
                 all.into_iter().flatten().collect()
             }
 
@@ -130,15 +129,11 @@ mechanisms! {
     /// The result of replication.
     => ReplicationReport;
 
-    /// Pages of files are allocated on chosen nodes.
-    file_placement: FilePlacementOptions, file_placement::set_up => FilePlacement;
-    /// The result of placing pages of files.
+    /// Pages of files are allocated on chosen nodes, or move to the nodes that read them.
+    file_placement: FilePlacementOptions, file_placement::set_up => FilePlacementMechanism;
+    /// The result of placing pages of files. `None` where pages would move, on a machine with one
+    /// node.
     => FilePlacementReport;
-
-    /// Pages of files move to the nodes that read them.
-    file_migration: FileMigrationOptions, file_migration::set_up => FileMigrationMechanism;
-    /// The result of moving pages of files. `None` on a machine with one node.
-    => FileMigrationReport;
 
     /// A placement policy decides where the program's memory is.
     memory: MemoryOptions, memory::set_up => MemoryMechanism;
@@ -150,15 +145,11 @@ impl Mechanisms {
     /// The first two that cannot run together.
     pub fn conflict(&self) -> Option<Conflict> {
         let replication = self.replication.is_some();
-        let files = self.file_placement.is_some() || self.file_migration.is_some();
         if replication && self.page_cache.is_some() {
             return Some(Conflict::ReplicationHidesPageCache);
         }
-        if replication && files {
-            return Some(Conflict::ReplicationHidesFiles);
-        }
-        let both = self.file_placement.is_some() && self.file_migration.is_some();
-        both.then_some(Conflict::PlacementAgainstMigration)
+        let both = replication && self.file_placement.is_some();
+        both.then_some(Conflict::ReplicationHidesFiles)
     }
 }
 
@@ -166,8 +157,8 @@ impl Mechanisms {
 /// group. While it runs, this process ignores SIGINT and SIGQUIT, and forwards SIGTERM, SIGHUP,
 /// SIGUSR1 and SIGUSR2 to it.
 ///
-/// On a machine with one node nothing is moved: memory and file migration step aside, unless it is
-/// a dry run.
+/// On a machine with one node nothing is moved: what moves memory or pages of files steps aside,
+/// unless it is a dry run.
 ///
 /// # Errors
 /// Two mechanisms cannot run together, one cannot be set up, the trace cannot be written to, or the
@@ -281,7 +272,10 @@ mod tests {
         });
         let mut mechanisms = Mechanisms {
             replication,
-            file_placement: Some(FilePlacementOptions::default()),
+            file_placement: Some(FilePlacementOptions {
+                policy: "round-robin".parse().expect("a policy"),
+                cache: None,
+            }),
             ..Mechanisms::default()
         };
         let conflict = mechanisms.conflict();

@@ -48,7 +48,7 @@ pub enum MechanismTag {
     PageCache,
     /// [`crate::replication`].
     Replication,
-    /// [`crate::file_migration`].
+    /// [`crate::file_placement`], where cached pages move.
     FileMigration,
     /// [`crate::memory`].
     Memory,

@@ -258,7 +258,7 @@ mod tests {
     fn every_metric_has_a_figure() {
         let agents = [
             hither_live::page_cache::PageCacheReport::default().to_json(),
-            hither_live::file_migration::FileMigrationReport::default().to_json(),
+            hither_live::file_placement::FileMigrationReport::default().to_json(),
             hither_live::replication::ReplicationReport::default().to_json(),
             hither_live::memory::MemoryReport::default().to_json(),
         ];

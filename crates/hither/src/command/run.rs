@@ -18,8 +18,6 @@ use anyhow::Context;
 use clap::Args;
 use hither_analysis::format::printable_json;
 use hither_analysis::run_plan::RunPlan;
-use hither_ids::KernelNode;
-use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
 use hither_live::memory::MemoryReport;
 use hither_live::observe::{TraceOptions, unseen};
@@ -32,7 +30,7 @@ use hither_service::metrics;
 use serde_json::{Value, json};
 
 use self::arguments::{KnowledgeArgs, OutputArgs};
-use self::file_placement::{FilePlacement, FilePlacementArgs};
+use self::file_placement::FilePlacementArgs;
 use self::memory::MemoryArgs;
 use self::notes::Notes;
 use self::page_cache::PageCacheArgs;
@@ -152,7 +150,7 @@ impl Subcommand for Run {
         self.check_options()?;
         let file_placement = self
             .file_placement
-            .placement(&self.output, self.is_combined())?;
+            .options(&self.output, self.is_combined())?;
         if let Some(at) = self.output.metrics {
             let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
@@ -167,7 +165,8 @@ impl Subcommand for Run {
         if let Some(memory) = &mechanisms.memory {
             memory::note_small_regions(memory, ui);
         }
-        if mechanisms.memory.is_some() || mechanisms.file_migration.is_some() {
+        let files = mechanisms.file_placement.as_ref();
+        if mechanisms.memory.is_some() || files.is_some_and(|of| !of.is_at_read()) {
             self.note_one_node(ui);
         }
         let options = self.options(&mechanisms)?;
@@ -240,25 +239,20 @@ impl Run {
     }
 
     /// The options of each mechanism that is on.
-    fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
-        let mut mechanisms = Mechanisms::default();
+    fn mechanisms(
+        &self,
+        file_placement: Option<FilePlacementOptions>,
+    ) -> anyhow::Result<Mechanisms> {
+        let mut mechanisms = Mechanisms {
+            file_placement,
+            ..Mechanisms::default()
+        };
         if self.page_cache.switch().is_some() {
             let options = page_cache::options(&self.page_cache, &self.knowledge)?;
             mechanisms.page_cache = Some(options);
         }
         if let Some(policy) = &self.replicas.policy {
             mechanisms.replication = Some(replicas::options(&self.replicas, policy)?);
-        }
-        match file_placement {
-            Some(FilePlacement::AtRead(node)) => {
-                mechanisms.file_placement = Some(FilePlacementOptions {
-                    node: node.map(KernelNode),
-                });
-            }
-            Some(FilePlacement::Migration(policy)) => {
-                mechanisms.file_migration = Some(file_placement::migration(*policy));
-            }
-            None => {}
         }
         if let Some(policy) = &self.memory.policy {
             mechanisms.memory = Some(memory::options(&self.memory, policy, &self.knowledge)?);
@@ -280,10 +274,7 @@ impl Run {
             replicas::report(report, &notes);
         }
         if let Some(report) = &ran.file_placement {
-            file_placement::report_placement(report, ui);
-        }
-        if let Some(report) = &ran.file_migration {
-            file_placement::report_migration(report, &notes);
+            file_placement::report(report, &notes);
         }
         if let Some(report) = &ran.memory {
             memory::report(report, &notes);
@@ -303,12 +294,8 @@ impl Run {
             .file_placement
             .as_ref()
             .map(FilePlacementReport::to_json);
-        let migrated = ran
-            .file_migration
-            .as_ref()
-            .map(FileMigrationReport::to_json);
         let files = self.file_placement.policy.as_ref();
-        let files = files.map(|_| placed.or(migrated).unwrap_or_else(aside));
+        let files = files.map(|_| placed.unwrap_or_else(aside));
         let memory = ran.memory.as_ref().map(MemoryReport::to_json);
         let memory = self
             .memory

@@ -560,7 +560,7 @@ fn pages_of_files_follow_their_readers() {
     let said: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
     assert_eq!(said["file_pages_moved"], 0, "{said}");
     assert!(said["files"].as_u64() > Some(0), "{said}");
-    let replayed = hither_live::file_migration::replay(&lab.path("moves")).expect("a log");
+    let replayed = hither_live::file_placement::replay(&lab.path("moves")).expect("a log");
     replayed.expect("the same decisions");
     let ran = lab.run("hither run --file-placement=upm -- sh -c 'exit 3'");
     assert_eq!(ran.code, 3, "{ran}");

@@ -6,23 +6,15 @@ use hither_analysis::format::{counted, duration_ns, percent};
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
-use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport};
-use hither_live::file_placement::FilePlacementReport;
+use hither_live::file_placement::{
+    FileMigrationReport, FilePlacementOptions, FilePlacementReport, ReadPlacementReport,
+};
 use hither_live::numa::calibration;
 
 use super::arguments::OutputArgs;
 use super::notes::Notes;
 use crate::exit::Usage;
 use crate::ui::Ui;
-
-/// How the policy places pages of files.
-pub(super) enum FilePlacement {
-    /// When they are read in: on one node, or on all in turn. The program itself places them
-    /// without the agent, so the policy knows only the current read.
-    AtRead(Option<u32>),
-    /// Cached pages move to the node that reads them.
-    Migration(Box<Spec<PlacementEntry>>),
-}
 
 /// The switch.
 pub(super) const SWITCH: &str = "--file-placement";
@@ -50,16 +42,19 @@ pub(super) struct FilePlacementArgs {
 }
 
 impl FilePlacementArgs {
-    /// The placement, if the switch is on.
-    pub(super) fn placement(
+    /// The options of the mechanism, if the switch is on.
+    pub(super) fn options(
         &self,
         output: &OutputArgs,
         is_combined: bool,
-    ) -> Result<Option<FilePlacement>, Usage> {
+    ) -> Result<Option<FilePlacementOptions>, Usage> {
         let Some(text) = &self.policy else {
             return Ok(None);
         };
-        let placement = named(text)?;
+        let options = FilePlacementOptions {
+            policy: policy(text)?,
+            cache: calibration::cache_folder(),
+        };
         // --log and --metrics may be for another mechanism. A dry run is not possible, since the
         // program itself places pages.
         let watched = [
@@ -67,26 +62,23 @@ impl FilePlacementArgs {
             ("--log", !is_combined && output.log.is_some()),
             ("--metrics", !is_combined && output.metrics.is_some()),
         ];
-        match (&placement, watched.iter().find(|(_, given)| *given)) {
-            (FilePlacement::AtRead(_), Some((option, _))) => Err(Usage(format!(
+        match watched.iter().find(|(_, given)| *given) {
+            Some((option, _)) if options.is_at_read() => Err(Usage(format!(
                 "{option} with {SWITCH}={text}: the program itself places pages as it reads, \
                  so there is nothing to watch; with {SWITCH}=upm there is"
             ))),
-            _ => Ok(Some(placement)),
+            _ => Ok(Some(options)),
         }
     }
 }
 
-fn named(text: &str) -> Result<FilePlacement, Usage> {
+fn policy(text: &str) -> Result<Spec<PlacementEntry>, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     match spec.entry().name {
-        "round-robin" => Ok(FilePlacement::AtRead(None)),
-        "single-node" => Ok(FilePlacement::AtRead(Some(spec.values().count(0) as u32))),
-        _ if spec.is_made_of_another() && spec.entry().runs(Mechanism::FilePlacement) => {
-            Ok(FilePlacement::Migration(Box::new(spec)))
-        }
+        "round-robin" | "single-node" => Ok(spec),
+        _ if spec.is_made_of_another() && spec.entry().runs(Mechanism::FilePlacement) => Ok(spec),
         "first-touch" => Err(Usage(format!(
             "{SWITCH}=first-touch: that is what the kernel does anyway"
         ))),
@@ -97,16 +89,16 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     }
 }
 
-/// The options of moving pages of files.
-pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
-    FileMigrationOptions {
-        policy,
-        cache: calibration::cache_folder(),
+/// Prints the summary.
+pub(super) fn report(report: &FilePlacementReport, notes: &Notes<'_>) {
+    match report {
+        FilePlacementReport::AtRead(report) => report_placement(report, notes.ui),
+        FilePlacementReport::Migration(report) => report_migration(report, notes),
     }
 }
 
-/// What came of it, in a few lines.
-pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>) {
+/// What came of moving pages, in a few lines.
+fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>) {
     let ui = notes.ui;
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
@@ -140,8 +132,8 @@ pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>
     notes.losses(&followed.lost, followed.log.as_ref());
 }
 
-/// What came of it, in a line or two.
-pub(super) fn report_placement(ran: &FilePlacementReport, ui: &Ui) {
+/// What came of placing pages as they were read in, in a line or two.
+fn report_placement(ran: &ReadPlacementReport, ui: &Ui) {
     if ran.one_node {
         return ui.note("one memory node: pages of files have nowhere else to go");
     }

@@ -11,7 +11,7 @@ mod config;
 mod controller;
 mod event;
 mod job;
-pub(crate) mod run;
+mod run;
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::FileMigrationSummary;
-pub(crate) use run::{FileMigrationMechanism, set_up};
-pub use run::{FileMigrationOptions, FileMigrationReport};
+pub use run::FileMigrationReport;
+pub(super) use run::{FileMigration, set_up};
 
 /// Replays a run's log: gives its inputs to the policy once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -326,5 +326,5 @@ fn a_log_begins_with_the_configuration_and_replays() {
             "policy"
         ]
     );
-    assert_eq!(crate::file_migration::replay(&path).expect("a log"), Ok(0));
+    assert_eq!(crate::file_placement::replay(&path).expect("a log"), Ok(0));
 }

@@ -1,16 +1,13 @@
-//! The mechanism in a run: its options, and how it is set up.
+//! The mechanism in a run: how it is set up.
 
 mod actuator;
 mod report;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-
-use hither_core::Spec;
-use hither_core::placement::PlacementEntry;
 
 pub(crate) use self::actuator::FileMigrationActuator;
 pub use self::report::FileMigrationReport;
+use super::super::options::FilePlacementOptions;
 use super::config::FileMigrationConfig;
 use super::controller::BLOCK_PAGES;
 use crate::error::{Error, Result};
@@ -18,27 +15,18 @@ use crate::mechanism::{Controlled, SessionNeeds};
 use crate::numa::calibration::StoredCalibration;
 use crate::system::System;
 
-/// Which policy moves pages of files.
-#[derive(Clone, Debug)]
-pub struct FileMigrationOptions {
-    /// A placement of memory that moves pages and [runs live](PlacementEntry::live).
-    pub policy: Spec<PlacementEntry>,
-    /// The folder that keeps calibrations of machines.
-    pub cache: Option<PathBuf>,
-}
-
 /// The mechanism.
-pub(crate) type FileMigrationMechanism = Controlled<FileMigrationActuator>;
+pub(crate) type FileMigration = Controlled<FileMigrationActuator>;
 
 /// Sets the mechanism up for a run. `None` on a machine with one node, unless it is a dry run.
 ///
 /// # Errors
 /// The thread that moves pages cannot be started.
 pub(crate) fn set_up(
-    options: &FileMigrationOptions,
+    options: &FilePlacementOptions,
     system: &System,
     dry_run: bool,
-) -> Result<Option<FileMigrationMechanism>> {
+) -> Result<Option<FileMigration>> {
     let Some(nodes) = system.nodes_to_move_between(dry_run)? else {
         return Ok(None);
     };
