@@ -14,8 +14,9 @@
 //! read is not in the model; it is dropped with its extent. Where there is a [`limit`], all that
 //! was read or written counts, and what is beyond it is dropped, too.
 
+mod attribution;
 mod byte_ranges;
-mod caches;
+mod cache;
 mod config;
 mod extent_readers;
 mod extents;
@@ -25,6 +26,7 @@ mod limiting;
 mod preexisting;
 mod reporting;
 mod residency;
+mod resizing;
 mod stats;
 mod storage_account;
 mod summary;
@@ -38,15 +40,15 @@ use hither_core::{Access, AccessResult, Block, Object, Op, Process, Site, Spec, 
 use hither_ids::Tid;
 use rustc_hash::FxHashMap;
 
+use self::attribution::Attribution;
 pub(crate) use self::byte_ranges::ByteRanges;
-use self::caches::{SimulatedCache, blocks};
+use self::cache::{SimulatedCache, blocks};
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
-use self::extents::{BLOCKS_PER_EXTENT, BlockRun, ExtentPosition, ExtentState, Extents};
+use self::extents::{BlockRun, ExtentPosition, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
-use self::preexisting::Preexisting;
 use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest};
 pub use self::stats::{ReadStats, SiteStats};
@@ -101,7 +103,7 @@ pub(crate) struct PageCacheController {
     extents: Extents,
     /// What the page cache may have of the programs' files, if that is limited.
     limit: Option<CacheLimit>,
-    preexisting: Preexisting,
+    attribution: Attribution,
     unexplained: UnexplainedFiles,
     files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
@@ -165,7 +167,7 @@ impl Controller for PageCacheController {
             lru_spec,
             extents: Extents::default(),
             limit: limit.map(CacheLimit::new),
-            preexisting: Preexisting::default(),
+            attribution: Attribution::default(),
             unexplained: UnexplainedFiles::default(),
             files: Vec::new(),
             by_key: FxHashMap::default(),
@@ -299,7 +301,7 @@ impl Controller for PageCacheController {
                 bytes,
                 transferred_bytes,
             } => {
-                self.preexisting.transferred(transferred_bytes);
+                self.attribution.transferred(transferred_bytes);
                 self.stored(bytes, out);
             }
             Input::Unaccounted => self.storage.distrust(),
@@ -599,7 +601,7 @@ impl PageCacheController {
 
     /// Whether a tick would decide anything now.
     pub(crate) fn due(&self, now_ns: u64) -> bool {
-        self.has_evicted() || self.is_over_limit(now_ns) || self.preexisting.due()
+        self.has_evicted() || self.is_over_limit(now_ns) || self.attribution.due()
     }
 
     /// Whether there may be something to drop that the policy has evicted.

@@ -80,7 +80,7 @@ impl PageCacheController {
             | Input::Undropped { file, .. }
             | Input::Gone { file } => file,
             Input::CheckLimit { all } => {
-                self.preexisting.looked_up();
+                self.attribution.looked_up();
                 return self.count_unexplained(all, out);
             }
             Input::Ended => return limit.end(),
@@ -134,6 +134,27 @@ impl PageCacheController {
             }
             Input::Gone { .. } => limit.gone(file),
             _ => {}
+        }
+    }
+
+    /// Has it counted what is cached of files that have pages which nothing explains.
+    fn count_unexplained(&mut self, all: bool, out: &mut Vec<Decision>) {
+        self.unexplained.begin(all);
+        self.count_next(out);
+    }
+
+    /// Has the next file asked, if there is one.
+    fn count_next(&mut self, out: &mut Vec<Decision>) {
+        let Some(limit) = &self.limit else {
+            return;
+        };
+        if let Some((file, offset, questions)) = self.unexplained.next() {
+            out.push(Decision::Order(Order::CountExtents {
+                file: self.files[file as usize].key,
+                offset,
+                foreign: limit.foreign_from(file, offset),
+                questions,
+            }));
         }
     }
 

@@ -16,10 +16,9 @@
 
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
-
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
+use super::attribution::{AHEAD_BYTES, UncountedFile};
 use super::extents::{EXTENT_BYTES, ExtentPosition};
 use crate::program_files::CachedBefore;
 
@@ -29,96 +28,9 @@ const REPORTING_LAG_BYTES: u64 = 8 << 20;
 /// The most extents of a file that are asked when it is opened, without a limit.
 const EXTENTS_MAX: u64 = 4096;
 
-/// So far ahead of a reader it is asked what others have cached meanwhile: further than the kernel
-/// reads ahead, and than a reader comes until the agent knows of it.
-const AHEAD_BYTES: u64 = 32 << 20;
-
 /// The kernel reads so many times as far ahead as is set: in two windows, which are twice as long
 /// for those who say that they read in order.
 const READ_AHEADS: u64 = 4;
-
-/// A file of which the kernel is to say how much is cached.
-#[derive(Clone, Copy, Debug)]
-struct UncountedFile {
-    bytes: u64,
-    /// Of so much of its front it was asked when it was opened.
-    known_bytes: u64,
-    /// What others had cached of that.
-    foreign_bytes: u64,
-    is_asked: bool,
-}
-
-/// How far a file is read on.
-#[derive(Clone, Copy, Debug)]
-struct ReadOn {
-    /// Up to where it is read.
-    read_to: u64,
-    /// Up to where it is known what others have cached.
-    asked_to: u64,
-}
-
-/// What is known of who has cached what.
-#[derive(Debug, Default)]
-pub(super) struct Preexisting {
-    /// What programs have read and written.
-    transferred_bytes: u64,
-    /// The same at the last three looks for open files, the latest first.
-    at_looks: [u64; 3],
-    /// What of it lies in files that are known.
-    attributed_bytes: u64,
-    uncounted: FxHashMap<u32, UncountedFile>,
-    read_on: FxHashMap<u32, ReadOn>,
-    /// What others seem to have cached ahead of a reader. It holds if no program has come near by
-    /// then: records of reads may be under way.
-    ahead: Vec<(u32, Range<u64>)>,
-}
-
-impl Preexisting {
-    /// Programs have read and written so much in all.
-    pub(super) fn transferred(&mut self, bytes: u64) {
-        self.transferred_bytes = bytes;
-    }
-
-    /// Files that processes have open are looked up. What is cached of a file that the last look
-    /// has found can be the programs' own only so far as they have read and written since the look
-    /// before it was seen first.
-    pub(super) fn looked_up(&mut self) {
-        let [last, before, _] = self.at_looks;
-        self.at_looks = [self.transferred_bytes, last, before];
-        self.attributed_bytes = 0;
-    }
-
-    /// What programs have read and written, so far as no file is known to have it.
-    fn brought_in_bytes(&self) -> u64 {
-        let since = self.transferred_bytes.saturating_sub(self.at_looks[2]);
-        since.saturating_sub(self.attributed_bytes)
-    }
-
-    /// A file was read or written up to here. Returns from where to ask ahead, if it is time.
-    fn accessed(&mut self, file: u32, offset: u64, end: u64, write: bool) -> Option<u64> {
-        if !write && offset == 0 {
-            self.read_on.remove(&file);
-        }
-        if write || end <= EXTENT_BYTES {
-            return None;
-        }
-        let read_on = self.read_on.entry(file).or_insert(ReadOn {
-            read_to: end,
-            asked_to: AHEAD_BYTES,
-        });
-        read_on.read_to = read_on.read_to.max(end);
-        (end + AHEAD_BYTES > read_on.asked_to).then(|| {
-            let from = read_on.asked_to.max(end + AHEAD_BYTES / 2);
-            read_on.asked_to = from + AHEAD_BYTES;
-            from
-        })
-    }
-
-    /// Whether a tick would find something.
-    pub(super) fn due(&self) -> bool {
-        !self.ahead.is_empty()
-    }
-}
 
 impl PageCacheController {
     /// A program uses a file for the first time.
@@ -145,8 +57,8 @@ impl PageCacheController {
         if before.is_some() && known_bytes == bytes {
             // A program may open thousands of files: none of them is opened here, too. It may bring
             // in all that is left.
-            let own = self.preexisting.brought_in_bytes();
-            self.preexisting.attributed_bytes += own.min(bytes - foreign_bytes.min(bytes));
+            let own = self.attribution.brought_in_bytes();
+            self.attribution.attributed_bytes += own.min(bytes - foreign_bytes.min(bytes));
             return;
         }
         let uncounted = UncountedFile {
@@ -155,7 +67,7 @@ impl PageCacheController {
             foreign_bytes,
             is_asked: before.is_some(),
         };
-        self.preexisting.uncounted.insert(file, uncounted);
+        self.attribution.uncounted.insert(file, uncounted);
         out.push(Decision::Order(Order::CountFile {
             file: self.files[file as usize].key,
         }));
@@ -170,7 +82,7 @@ impl PageCacheController {
         read: Option<&Range<u64>>,
         out: &mut Vec<Decision>,
     ) {
-        let Some(of) = self.preexisting.uncounted.remove(&file) else {
+        let Some(of) = self.attribution.uncounted.remove(&file) else {
             return;
         };
         let rest = of.known_bytes..of.bytes;
@@ -180,9 +92,9 @@ impl PageCacheController {
             }
             return;
         };
-        let own = self.preexisting.brought_in_bytes();
+        let own = self.attribution.brought_in_bytes();
         let attributed = own.min(cached_bytes.saturating_sub(of.foreign_bytes));
-        self.preexisting.attributed_bytes += attributed;
+        self.attribution.attributed_bytes += attributed;
         if cached_bytes == 0 || !of.is_asked && counts_reads && cached_bytes <= own {
             return;
         }
@@ -255,7 +167,7 @@ impl PageCacheController {
         out: &mut Vec<Decision>,
     ) {
         let end = offset.saturating_add(length);
-        let from = self.preexisting.accessed(file, offset, end, write);
+        let from = self.attribution.accessed(file, offset, end, write);
         let (Some(from), Some(limit)) = (from.filter(|_| self.spare_preexisting), &self.limit)
         else {
             return;
@@ -283,13 +195,13 @@ impl PageCacheController {
 
     /// A range ahead of a reader is cached. If no program comes near it, others have cached it.
     pub(super) fn is_cached_ahead(&mut self, file: u32, range: Range<u64>) {
-        self.preexisting.ahead.push((file, range));
+        self.attribution.ahead.push((file, range));
     }
 
     /// All reads are known that programs had made when it was asked ahead of them.
     pub(super) fn take_ahead(&mut self) {
-        for (file, range) in std::mem::take(&mut self.preexisting.ahead) {
-            let read_on = self.preexisting.read_on.get(&file);
+        for (file, range) in std::mem::take(&mut self.attribution.ahead) {
+            let read_on = self.attribution.read_on.get(&file);
             let read_to = read_on.map_or(0, |read_on| read_on.read_to);
             let ahead = READ_AHEADS * self.files[file as usize].readahead_bytes;
             if range.start >= read_to + ahead + AHEAD_BYTES / 4 {

@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::event::{Decision, Order};
-use super::PageCacheController;
 use super::extents::EXTENT_BYTES;
 
 /// The questions each time. One is about an extent, or about several that have nothing cached.
@@ -61,7 +59,7 @@ impl UnexplainedFiles {
     }
 
     /// Begins to ask: all of it, or a few extents.
-    fn begin(&mut self, all: bool) {
+    pub(super) fn begin(&mut self, all: bool) {
         if all {
             (self.next_file, self.next_offset) = (0, 0);
         }
@@ -73,7 +71,7 @@ impl UnexplainedFiles {
     }
 
     /// The file to ask now, from where on, and how many questions there are.
-    fn next(&mut self) -> Option<(u32, u64, u32)> {
+    pub(super) fn next(&mut self) -> Option<(u32, u64, u32)> {
         let round = self.round.as_mut().filter(|round| round.questions > 0)?;
         let file = round.files.pop_front()?;
         if file != self.next_file {
@@ -99,29 +97,6 @@ impl UnexplainedFiles {
         }
         if self.last_used == Some(file) {
             self.last_used = None;
-        }
-    }
-}
-
-impl PageCacheController {
-    /// Has it counted what is cached of files that have pages which nothing explains.
-    pub(super) fn count_unexplained(&mut self, all: bool, out: &mut Vec<Decision>) {
-        self.unexplained.begin(all);
-        self.count_next(out);
-    }
-
-    /// Has the next file asked, if there is one.
-    pub(super) fn count_next(&mut self, out: &mut Vec<Decision>) {
-        let Some(limit) = &self.limit else {
-            return;
-        };
-        if let Some((file, offset, questions)) = self.unexplained.next() {
-            out.push(Decision::Order(Order::CountExtents {
-                file: self.files[file as usize].key,
-                offset,
-                foreign: limit.foreign_from(file, offset),
-                questions,
-            }));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! decides.
 
 mod limit;
+mod limiter;
 mod questions;
 
 use hither_ids::{Pid, Tid};
@@ -19,7 +20,7 @@ use hither_kernel::process_tree::{ProcessTree, Transferred};
 use hither_session::record::{Op, Record};
 use hither_session::session::RingInfo;
 
-use self::limit::Limiter;
+use self::limiter::Limiter;
 use super::super::controller::PageCacheController;
 use super::super::event::{Input, Order, TimedInput};
 use super::mapped::{Change, MappedFiles};

@@ -14,10 +14,10 @@ use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
 use hither_kernel::process::{monotonic_ns, thread_cpu_ns};
 use hither_kernel::process_tree::ProcessTree;
-use rustc_hash::FxHashMap;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;
+use super::limiter::LookedUp;
 use super::{COUNTING_DIVISOR, PageCacheActuator};
 use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
@@ -35,27 +35,6 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is not being written back at the end is tried so often: it is being read in.
 const LAST_TRIES: u32 = 8;
-
-/// What is remembered for a limit.
-#[derive(Default)]
-pub(super) struct Limiter {
-    /// By device and inode, the files that were looked up.
-    looked_up: FxHashMap<Inode, LookedUp>,
-    due_ns: u64,
-    /// What the last drops have left that is dirty or being written.
-    writing_bytes: u64,
-}
-
-/// What is known of a file that a process has open.
-#[derive(Clone, Copy)]
-enum LookedUp {
-    /// It was found once: the record of its opening may be under way.
-    Once,
-    /// The library reports its accesses, or it has no pages to steer.
-    Reported,
-    /// Nothing was reported of the file with this key.
-    Unreported(u64),
-}
 
 /// The files that processes have open, with the path of one of their descriptors.
 fn open_files(processes: &ProcessTree) -> Vec<(Inode, PathBuf, Pid)> {

@@ -1,42 +1,14 @@
-//! The caches that the controller simulates: how they begin to steer, and change their size.
+//! How the simulated caches begin to steer, and how they change their size.
 
-use hither_core::registry::{ReplacementEntry, ReplacementSettings};
-use hither_core::replacement::SiteRecord;
-use hither_core::{Access, AccessResult, Block, ReplacementPolicy, Residency, Spec};
+use hither_core::{Access, AccessResult};
 
 use super::PageCacheController;
-use super::extents::{BLOCK_BYTES, BLOCKS_PER_EXTENT, BlockRun};
+use super::cache::{SimulatedCache, blocks};
+use super::extents::{BLOCKS_PER_EXTENT, BlockRun};
 
 /// A change of the budget by less than 1/16 is ignored, because the policies' recency information
 /// is lost with each change.
 const BUDGET_CHANGE_DIVISOR: u64 = 16;
-
-/// A simulated cache: its contents and its policy.
-pub(super) struct SimulatedCache {
-    pub(super) residency: Residency,
-    pub(super) policy: Box<dyn ReplacementPolicy>,
-}
-
-impl SimulatedCache {
-    pub(super) fn new(
-        spec: &Spec<ReplacementEntry>,
-        capacity: u32,
-        sites: &[SiteRecord],
-    ) -> SimulatedCache {
-        SimulatedCache {
-            residency: Residency::new(capacity, 0),
-            policy: spec.build(&ReplacementSettings { capacity, sites }),
-        }
-    }
-
-    pub(super) fn access(&mut self, access: &Access) -> AccessResult {
-        self.residency.access(self.policy.as_mut(), access)
-    }
-
-    pub(super) fn remove(&mut self, block: Block) -> bool {
-        self.residency.remove(self.policy.as_mut(), block)
-    }
-}
 
 impl PageCacheController {
     /// Evictions are carried out from now on. Until now the kernel has kept what it wanted, roughly
@@ -121,11 +93,4 @@ impl PageCacheController {
         held.sort_by_key(|access| access.tick);
         held
     }
-}
-
-/// The blocks of a budget.
-pub(super) fn blocks(bytes: u64) -> u32 {
-    u32::try_from(bytes / BLOCK_BYTES)
-        .unwrap_or(u32::MAX)
-        .max(1)
 }
