@@ -42,9 +42,9 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         3 => (file(), offset(), any::<bool>(), prop::option::of((offset(), offset()))).prop_map(
             |(file, bytes, is_first, before)| {
-                let cached_before = before.map(|(known_bytes, end)| CachedBefore {
-                    known_bytes,
-                    ranges: vec![end / 3..end],
+                let cached_before = before.map(|(known_bytes, end)| {
+                    let range = end / 3..end;
+                    CachedBefore { known_bytes, ranges: vec![range] }
                 });
                 let readahead_bytes = EXTENT_BYTES / 4;
                 Input::Opened { file, bytes, readahead_bytes, is_first, cached_before }

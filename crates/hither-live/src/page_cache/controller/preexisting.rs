@@ -118,11 +118,9 @@ impl PageCacheController {
             let end = of.bytes.div_ceil(EXTENT_BYTES).min(EXTENTS_MAX) * EXTENT_BYTES;
             let first = reached.start / EXTENT_BYTES * EXTENT_BYTES;
             let after = reached.end.next_multiple_of(EXTENT_BYTES);
-            let ranges = if all {
-                vec![0..end]
-            } else {
-                vec![0..first.min(end), after.min(end)..end]
-            };
+            let outside = [0..first.min(end), after.min(end)..end];
+            let whole = 0..end;
+            let ranges = if all { vec![whole] } else { outside.into() };
             (ranges, true)
         };
         let ranges: Vec<Range<u64>> = ranges.into_iter().filter(|of| !of.is_empty()).collect();
@@ -307,7 +305,8 @@ mod tests {
         let some = Some(40 * EXTENT_BYTES);
         assert_eq!(ordered(40 * EXTENT_BYTES, counted(some, true)), []);
         assert_eq!(ordered(0, counted(None, true)), []);
-        let all = found(vec![0..BYTES], true);
+        let whole = 0..BYTES;
+        let all = found(vec![whole], true);
         assert_eq!(ordered(19 * EXTENT_BYTES, counted(some, true)), all);
         // Outside of what they have read, with what may not be reported yet.
         let outside = vec![0..3 * EXTENT_BYTES, 8 * EXTENT_BYTES..BYTES];
@@ -318,10 +317,11 @@ mod tests {
 
     #[test]
     fn with_a_limit_it_is_known_what_was_cached_when_a_file_was_opened() {
+        let first = 0..EXTENT_BYTES;
         let before = |known_bytes| {
             Some(CachedBefore {
                 known_bytes,
-                ranges: vec![0..EXTENT_BYTES],
+                ranges: vec![first.clone()],
             })
         };
         let mut controller = controller(limit());
@@ -335,7 +335,8 @@ mod tests {
         let inputs = vec![opened(before(known)), counted(None, false)];
         assert_eq!(ordered(&mut controller, inputs), []);
         let own = controller.limit.as_ref().expect("a limit");
-        assert_eq!(own.own_parts(0, 0..BYTES), [EXTENT_BYTES..known]);
+        let between = EXTENT_BYTES..known;
+        assert_eq!(own.own_parts(0, 0..BYTES), [between]);
     }
 
     /// An answer counts if no program has come near by the next tick.
