@@ -2,7 +2,8 @@
 //! tables, documents and pictures.
 //!
 //! Every combination of topology, size, replacement policy and placement is a [`PlacementCase`].
-//! Cases keep that order everywhere, so that those which are compared stand together.
+//! Cases keep that order everywhere, so that those which are compared stand together. A
+//! [`CaseResult`] is a case with its outcome.
 
 mod advice;
 mod analysis;
@@ -18,7 +19,9 @@ mod warm_up;
 
 pub use advice::{PlacementAdvice, advise};
 pub use analysis::PlacementAnalysis;
-pub use case::{EngineCosts, PlacementCase, PlacementRequest, RunSettings, cases};
+pub use case::{
+    CaseResult, CaseSummary, EngineCosts, PlacementCase, PlacementRequest, RunSettings, cases,
+};
 pub use cost_overrides::CostOverrides;
 pub use data_kind::{check_kind, data_kind, default_placements, placements_or_default};
 pub use document::{document, pretty};
@@ -26,5 +29,5 @@ pub use pictures::Pictures;
 pub(crate) use run::bytes_per_block;
 pub use run::{RunControl, run};
 pub use setup::{PlacementSetup, binding_name, parse_binding};
-pub use table::{CaseResult, case_results, table, traffic};
+pub use table::{table, traffic};
 pub use warm_up::WarmUpSpec;

@@ -8,13 +8,13 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::str::FromStr;
 
-use hither_core::Spec;
-use hither_sim::placement::{Binding, PlacementSpec, Totals};
+use hither_core::{Spec, Topology};
+use hither_sim::placement::PlacementSpec;
 use hither_trace::Trace;
 use hither_trace::table::{self, Cells, ColumnType};
 use serde::{Deserialize, Serialize};
 
-use crate::placement::{self, WarmUpSpec};
+use crate::placement::{self, CaseSummary, RunSettings};
 use crate::{Error, Result};
 
 /// The columns that describe a trace.
@@ -79,28 +79,28 @@ pub struct ResultRow<'a> {
     /// The standard error of the miss ratio, if it is an estimate and the error is known.
     pub standard_error: Option<f64>,
     /// The further columns of a placement.
-    pub placement: Option<PlacementResult>,
+    pub placement: Option<PlacementColumns<'a>>,
 }
 
 /// The columns of a placement.
-#[derive(Clone, Debug)]
-pub struct PlacementResult {
-    /// The placement with its parameters.
-    pub spec: PlacementSpec,
-    /// The topology, as a user writes it.
-    pub nodes: String,
-    /// Which node a thread ran on.
-    pub binding: Binding,
-    /// The warm-up, which was not counted.
-    pub warm_up: WarmUpSpec,
-    /// The costs that the user gave.
-    pub costs: String,
-    /// The counts after the warm-up.
-    pub totals: Totals,
-    /// The modelled time of the whole run in nanoseconds.
-    pub modelled_time_ns: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct PlacementColumns<'a> {
+    /// The settings of the run.
+    pub running: &'a RunSettings,
+    /// The case, and what came of it.
+    pub result: CaseSummary<'a>,
     /// The load of the busiest node divided by the mean load; 1 is balanced.
     pub node_imbalance: f64,
+}
+
+impl PlacementColumns<'_> {
+    fn spec(&self) -> PlacementSpec {
+        self.result.case.configuration.spec
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.result.case.configuration.topology
+    }
 }
 
 impl ResultRow<'_> {
@@ -166,65 +166,65 @@ const COLUMNS: &[(&str, Column)] = &[
     ("standard_error", Column::Real(|row| row.standard_error)),
     (
         "placement",
-        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.entry().name.to_owned())),
+        Column::OptionalText(|row| Some(row.placement?.spec().entry().name.to_owned())),
     ),
     (
         "placement_spec",
-        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.to_string())),
+        Column::OptionalText(|row| Some(row.placement?.spec().to_string())),
     ),
     (
         "nodes",
-        Column::OptionalText(|row| Some(row.placement.as_ref()?.nodes.clone())),
+        Column::OptionalText(|row| Some(row.placement?.topology().name().to_owned())),
     ),
     (
         "binding",
         Column::OptionalText(|row| {
-            Some(placement::binding_name(row.placement.as_ref()?.binding).to_owned())
+            Some(placement::binding_name(row.placement?.running.binding).to_owned())
         }),
     ),
     (
         "warm_up",
-        Column::OptionalText(|row| Some(row.placement.as_ref()?.warm_up.to_string())),
+        Column::OptionalText(|row| Some(row.placement?.running.warm_up.to_string())),
     ),
     (
         "costs",
-        Column::OptionalText(|row| Some(row.placement.as_ref()?.costs.clone())),
+        Column::OptionalText(|row| Some(row.placement?.running.costs.to_string())),
     ),
     (
         "local_hit_ratio",
-        Column::Real(|row| Some(row.placement.as_ref()?.totals.local_hit_ratio())),
+        Column::Real(|row| Some(row.placement?.result.totals.local_hit_ratio())),
     ),
     (
         "hops",
-        Column::Real(|row| Some(row.placement.as_ref()?.totals.mean_hops())),
+        Column::Real(|row| Some(row.placement?.result.totals.mean_hops())),
     ),
     (
         "hit_latency_ns",
-        Column::Real(|row| Some(row.placement.as_ref()?.totals.hit_latency_ns())),
+        Column::Real(|row| Some(row.placement?.result.totals.hit_latency_ns())),
     ),
     (
         "access_latency_ns",
-        Column::Real(|row| Some(row.placement.as_ref()?.totals.access_latency_ns())),
+        Column::Real(|row| Some(row.placement?.result.totals.access_latency_ns())),
     ),
     (
         "migrations",
-        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.migrations)),
+        Column::OptionalCount(|row| Some(row.placement?.result.totals.migrations)),
     ),
     (
         "replications",
-        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.replications)),
+        Column::OptionalCount(|row| Some(row.placement?.result.totals.replications)),
     ),
     (
         "bytes_moved",
-        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.bytes_moved)),
+        Column::OptionalCount(|row| Some(row.placement?.result.totals.bytes_moved)),
     ),
     (
         "modelled_time_ns",
-        Column::OptionalCount(|row| Some(row.placement.as_ref()?.modelled_time_ns)),
+        Column::OptionalCount(|row| Some(row.placement?.result.modelled_time_ns)),
     ),
     (
         "node_imbalance",
-        Column::Real(|row| Some(row.placement.as_ref()?.node_imbalance)),
+        Column::Real(|row| Some(row.placement?.node_imbalance)),
     ),
     (
         "hither",
@@ -374,12 +374,54 @@ fn parquet(rows: &[ResultRow<'_>]) -> hither_trace::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::sync::Arc;
+
+    use hither_sim::placement::{Binding, PlacementConfiguration, Totals};
 
     use super::*;
+    use crate::placement::{PlacementCase, WarmUpSpec};
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::Field;
 
-    fn rows(source: &TraceInfo) -> Vec<ResultRow<'_>> {
+    /// A placement that was simulated.
+    struct Placed {
+        case: PlacementCase,
+        running: RunSettings,
+        totals: Totals,
+    }
+
+    fn placed() -> Placed {
+        let mesh = Arc::new("mesh:2x2".parse().unwrap());
+        Placed {
+            case: PlacementCase {
+                configuration: PlacementConfiguration::even(
+                    "first-touch".parse().unwrap(),
+                    mesh,
+                    10,
+                ),
+                size: "10%".to_owned(),
+            },
+            running: RunSettings {
+                binding: Binding::Threads,
+                warm_up: WarmUpSpec::Percent(10.0),
+                ..RunSettings::default()
+            },
+            totals: Totals {
+                accesses: 4,
+                local: 2,
+                remote: 1,
+                misses: 1,
+                hops: 2,
+                hit_ns: 300,
+                miss_ns: 500,
+                migrations: 7,
+                bytes_moved: 4096,
+                ..Totals::default()
+            },
+        }
+    }
+
+    fn rows<'a>(source: &'a TraceInfo, placed: &'a Placed) -> Vec<ResultRow<'a>> {
         let row = ResultRow {
             source,
             policy: Some("ubm{expire=0}".parse().unwrap()),
@@ -399,25 +441,13 @@ mod tests {
             standard_error: None,
             ..row.clone()
         };
-        let placed = PlacementResult {
-            spec: "first-touch".parse().unwrap(),
-            nodes: "mesh:2x2".to_owned(),
-            binding: Binding::Threads,
-            warm_up: WarmUpSpec::Percent(10.0),
-            costs: String::new(),
-            totals: Totals {
-                accesses: 4,
-                local: 2,
-                remote: 1,
-                misses: 1,
-                hops: 2,
-                hit_ns: 300,
-                miss_ns: 500,
-                migrations: 7,
-                bytes_moved: 4096,
-                ..Totals::default()
+        let placed = PlacementColumns {
+            running: &placed.running,
+            result: CaseSummary {
+                case: &placed.case,
+                totals: &placed.totals,
+                modelled_time_ns: 800,
             },
-            modelled_time_ns: 800,
             node_imbalance: 1.5,
         };
         let placed = ResultRow {
@@ -446,8 +476,8 @@ mod tests {
 
     #[test]
     fn csv_quotes_what_it_must() {
-        let source = source();
-        let text = csv(&rows(&source));
+        let (source, placed) = (source(), placed());
+        let text = csv(&rows(&source, &placed));
         let version = env!("CARGO_PKG_VERSION");
         let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
         let head = "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,\
@@ -467,8 +497,8 @@ mod tests {
 
     #[test]
     fn json_and_parquet_hold_the_same() {
-        let source = source();
-        let rows = rows(&source);
+        let (source, placed) = (source(), placed());
+        let rows = rows(&source, &placed);
         let parsed: serde_json::Value =
             serde_json::from_slice(&RowFormat::Json.write(&rows).unwrap()).unwrap();
         let mut file = tempfile::tempfile().unwrap();

@@ -93,6 +93,16 @@ impl WorkKind {
     }
 }
 
+/// The results of a trace so far.
+pub struct TraceResults<'a> {
+    /// What is simulated on it.
+    pub job: &'a TraceJob,
+    /// The trace.
+    pub source: &'a TraceInfo,
+    /// A row for each cache or placement that is done, in the order of the plan.
+    pub rows: Vec<ResultRow<'a>>,
+}
+
 /// How a sweep ended.
 pub enum SweepEnd {
     /// All caches are done.
@@ -375,27 +385,22 @@ impl<'a> Sweep<'a> {
 
     /// A row for each cache, in the order of the plan.
     pub fn rows(&self) -> Vec<ResultRow<'_>> {
-        self.rows_by_trace().flat_map(|(_, rows)| rows).collect()
+        self.by_trace().flat_map(|results| results.rows).collect()
     }
 
-    /// The rows of each trace.
-    pub fn rows_by_trace(&self) -> impl Iterator<Item = (&TraceInfo, Vec<ResultRow<'_>>)> {
+    /// The results of each trace.
+    pub fn by_trace(&self) -> impl Iterator<Item = TraceResults<'_>> {
         self.states
             .iter()
             .zip(&self.plan.jobs)
             .filter_map(|(state, job)| {
                 let known = state.known.as_ref()?;
-                Some((&known.source, known.rows(&job.placing.running).collect()))
+                Some(TraceResults {
+                    job,
+                    source: &known.source,
+                    rows: known.rows(&job.placing.running).collect(),
+                })
             })
-    }
-
-    /// The cases of each trace. It is empty for a trace on which caches are simulated.
-    pub fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&PlacementCase>> {
-        let known = self.states.iter().filter_map(|state| state.known.as_ref());
-        known.map(|known| {
-            let cases = (0..known.caches.len()).filter_map(|cache| known.case(cache));
-            cases.collect()
-        })
     }
 
     /// Removes the journal, or those of all shards, once the output is written.
@@ -462,8 +467,8 @@ impl TraceWork {
                 progress: Some(&|references| progress(passes(references))),
                 cancel: Some(cancel),
             };
-            let outcomes = placement::run(trace, &cases, &job.placing.running, 0, control)?;
-            return Ok(unit.iter().zip(&outcomes).map(ItemCounts::placed).collect());
+            let results = placement::run(trace, cases, &job.placing.running, 0, control)?;
+            return Ok(unit.iter().zip(&results).map(ItemCounts::placed).collect());
         }
         let configurations = unit
             .iter()
@@ -499,13 +504,13 @@ impl TraceWork {
 
     fn rows<'a>(&'a self, running: &'a RunSettings) -> impl Iterator<Item = ResultRow<'a>> {
         self.caches.iter().filter_map(|cache| {
-            let counts = cache.counts?;
+            let counts = cache.counts.as_ref()?;
             let (policy, cache_blocks, placed) = match &cache.kind {
                 WorkKind::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
                 WorkKind::Placement(case) => (
                     case.policy(),
                     case.blocks(),
-                    counts.placed.map(|counts| counts.row(case, running)),
+                    (counts.placed.as_ref()).map(|counts| counts.columns(case, running)),
                 ),
             };
             Some(ResultRow {

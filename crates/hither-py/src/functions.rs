@@ -61,34 +61,35 @@ fn is_own<E: RegistryEntry>(spec: &Spec<E>) -> bool {
 
 /// Runs the built-in ones of some policies together, and those in Python on the thread that holds
 /// the interpreter. Each policy has one result; they are in the order of `specs`.
-fn in_both_ways<S: Copy + Send + 'static, T: Send + 'static>(
+fn in_both_ways<S: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     show: &Bound<'_, PyAny>,
-    specs: &[S],
+    specs: Vec<S>,
     is_own: impl Fn(&S) -> bool,
-    run: impl Fn(&[S], &Work) -> hither_analysis::Result<Vec<T>> + Clone + Send + 'static,
+    run: impl Fn(Vec<S>, &Work) -> hither_analysis::Result<Vec<T>> + Clone + Send + 'static,
 ) -> PyResult<Vec<T>> {
-    let (own, built_in): (Vec<S>, Vec<S>) = specs.iter().partition(|spec| is_own(spec));
+    let are_own: Vec<bool> = specs.iter().map(&is_own).collect();
+    let (own, built_in): (Vec<S>, Vec<S>) = specs.into_iter().partition(is_own);
     let again = run.clone();
     let results = if built_in.is_empty() {
         Vec::new()
     } else {
-        work::run(py, show, move |work| again(&built_in, work))?
+        work::run(py, show, move |work| again(built_in, work))?
     };
     let of_own = if own.is_empty() {
         Vec::new()
     } else {
-        work::run_holding(py, show, move |work| run(&own, work))?
+        work::run_holding(py, show, move |work| run(own, work))?
     };
     let (mut results, mut of_own) = (results.into_iter(), of_own.into_iter());
-    let next = |spec: &S| {
-        if is_own(spec) {
+    let next = |is_own| {
+        if is_own {
             of_own.next()
         } else {
             results.next()
         }
     };
-    Ok(specs.iter().filter_map(next).collect())
+    Ok(are_own.into_iter().filter_map(next).collect())
 }
 
 /// The same, or those of `otherwise` if there are none.
@@ -128,13 +129,13 @@ pub(crate) fn simulate(
     let sizes = sizes.map_err(|error| raised(py, &error))?;
     let named: Vec<Size> = sizes.iter().map(|size| size.written).collect();
     let of = Arc::clone(&trace);
-    let rows = in_both_ways(py, show, &policies, is_own, move |policies, work| {
-        let caches = analysis::caches(&of, policies, sizes.clone(), &[], 0, work)?;
+    let rows = in_both_ways(py, show, policies, is_own, move |policies, work| {
+        let caches = analysis::caches(&of, &policies, sizes.clone(), &[], 0, work)?;
         Ok(caches.rows().to_vec())
     })?;
     let outcomes = rows.iter().flat_map(|row| &row.cells);
     let results = analysis::outcome_documents(outcomes).map_err(|error| raised(py, &error))?;
-    let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
+    let policies: Vec<String> = rows.iter().map(|row| row.policy.to_string()).collect();
     let document = json!({
         "trace": trace_summary(&trace), "results": results, "sizes": named,
         "policies": policies,
@@ -168,8 +169,8 @@ pub(crate) fn curve(
         },
         ..Points::default()
     };
-    let curves = in_both_ways(py, show, &policies, is_own, move |policies, work| {
-        Ok(Curves::of(&trace, policies, points, work)?.each())
+    let curves = in_both_ways(py, show, policies, is_own, move |policies, work| {
+        Ok(Curves::of(&trace, &policies, points, work)?.each())
     })?;
     let drawn = Curves::joined(curves).map(|curves| {
         let rows = RowFormat::Json.write(&curves.rows())?;
@@ -245,26 +246,23 @@ pub(crate) fn place(
     placement::check_kind(&trace, &request.placements).map_err(raise)?;
     let block_bytes = u64::from(trace.options().block_bytes);
     let cases = placement::cases(&request, block_bytes, trace.blocks_of_all()).map_err(raise)?;
-    let cases: Arc<[PlacementCase]> = cases.into();
-    let of_own = |&at: &usize| {
-        let case = &cases[at].configuration;
+    let of_own = |case: &PlacementCase| {
+        let case = &case.configuration;
         is_own(&case.spec) || is_own(&case.replacement)
     };
-    let numbers: Vec<usize> = (0..cases.len()).collect();
-    let (of, its, settings) = (Arc::clone(&trace), Arc::clone(&cases), running.clone());
-    let outcomes = in_both_ways(py, show, &numbers, of_own, move |numbers, work| {
-        let cases: Vec<PlacementCase> = numbers.iter().map(|&at| its[at].clone()).collect();
+    let (of, settings) = (Arc::clone(&trace), running.clone());
+    let results = in_both_ways(py, show, cases, of_own, move |cases, work| {
         let all = of.references() as u64 * cases.len() as u64;
         let bar = work.begin("placing", Some(all));
         let control = RunControl {
             progress: Some(&|done| bar.set_position(done)),
             cancel: work.cancelled(),
         };
-        placement::run(&of, &cases, &settings, 0, control)
+        placement::run(&of, cases, &settings, 0, control)
     })?;
-    let results = cases.iter().zip(&outcomes);
     let results: Vec<serde_json::Value> = results
-        .map(|(case, outcome)| placement::document(case, outcome, &running, &trace))
+        .iter()
+        .map(|result| placement::document(result, &running, &trace))
         .collect();
     Ok(json!({ "trace": trace_summary(&trace), "results": results }).to_string())
 }

@@ -7,8 +7,8 @@ use hither_core::placement::{Target, placement_policies};
 use hither_core::registry::Mechanism;
 use serde::Serialize;
 
-use super::case::PlacementCase;
-use super::table::{CaseResult, group_key};
+use super::case::{CaseSummary, PlacementCase};
+use super::table::group_key;
 use crate::format::{bytes, counted, duration_ns, percent, policy};
 use crate::run_plan::RunPlan;
 
@@ -61,7 +61,11 @@ impl PlacementAdvice {
 }
 
 /// The advice for each topology and size. The first placement of each is the baseline.
-pub fn advise(results: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice> {
+pub fn advise<'a>(
+    results: impl IntoIterator<Item = CaseSummary<'a>>,
+    block_bytes: u64,
+) -> Vec<PlacementAdvice> {
+    let results: Vec<CaseSummary<'_>> = results.into_iter().collect();
     let groups = results.chunk_by(|a, b| group_key(a.case) == group_key(b.case));
     groups
         .map(|group| advise_on_group(group, block_bytes))
@@ -79,12 +83,12 @@ fn name(case: &PlacementCase) -> String {
     policy(&case.configuration.spec)
 }
 
-fn advise_on_group(results: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvice {
+fn advise_on_group(results: &[CaseSummary<'_>], block_bytes: u64) -> PlacementAdvice {
     let baseline = &results[0];
-    let saves = |result: &CaseResult<'_>| {
+    let saves = |result: &CaseSummary<'_>| {
         1.0 - result.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
     };
-    let knows_future = |result: &&CaseResult<'_>| result.case.configuration.spec.needs().totals;
+    let knows_future = |result: &&CaseSummary<'_>| result.case.configuration.spec.needs().totals;
     let candidates = results.iter().filter(|result| !knows_future(result));
     let best = candidates.min_by_key(|result| result.modelled_time_ns);
     let bound = results
@@ -97,7 +101,7 @@ fn advise_on_group(results: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdv
     } else {
         topology.name().to_owned()
     };
-    let local = |result: &CaseResult<'_>| percent(result.totals.local_hit_ratio());
+    let local = |result: &CaseSummary<'_>| percent(result.totals.local_hit_ratio());
     let mut sentences = Vec::new();
     let helps = best.filter(|best| saves(best) >= GAIN_MIN_TIME_SHARE);
     match helps {
@@ -206,13 +210,12 @@ mod tests {
         let results = cases
             .iter()
             .zip(times_ns)
-            .map(|(case, &(_, modelled_time_ns))| CaseResult {
+            .map(|(case, &(_, modelled_time_ns))| CaseSummary {
                 case,
                 totals: &totals,
                 modelled_time_ns,
             });
-        let results: Vec<CaseResult<'_>> = results.collect();
-        let mut all = advise(&results, 4096);
+        let mut all = advise(results, 4096);
         assert_eq!(all.len(), 1);
         all.remove(0)
     }

@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use hither_sim::placement::{Binding, PlacementOutcome};
+use hither_sim::placement::Binding;
 use hither_sim::{References, Size};
 use hither_trace::Trace;
 use serde_json::json;
 
 use super::advice::{PlacementAdvice, advise};
-use super::case::{PlacementCase, PlacementRequest, RunSettings, cases};
+use super::case::{CaseResult, PlacementRequest, RunSettings, cases};
 use super::data_kind::{data_kind, default_placements, placements_or_default};
 use super::document::document;
 use super::run::{RunControl, run};
 use super::setup::PlacementSetup;
-use super::table::{case_results, table};
+use super::table::table;
 use crate::Result;
 use crate::progress::Progress;
 use crate::run_plan::RunPlan;
@@ -25,10 +25,8 @@ pub struct PlacementAnalysis {
     /// The settings of the runs.
     pub running: RunSettings,
     binding: Binding,
-    /// The cases that were simulated. It is empty where no nodes are named or known.
-    pub cases: Vec<PlacementCase>,
-    /// The outcome of each case, in the same order.
-    pub outcomes: Vec<PlacementOutcome>,
+    /// The results. It is empty where no nodes are named or known.
+    pub results: Vec<CaseResult>,
     /// The advice for each topology and size.
     advice: Vec<PlacementAdvice>,
 }
@@ -47,8 +45,7 @@ impl PlacementAnalysis {
         let mut placed = PlacementAnalysis {
             binding: running.binding.resolved(References::nodes(trace)),
             running,
-            cases: Vec::new(),
-            outcomes: Vec::new(),
+            results: Vec::new(),
             advice: Vec::new(),
         };
         let named = !placing.nodes.is_empty();
@@ -72,17 +69,16 @@ impl PlacementAnalysis {
             policies: Vec::new(),
         };
         let block_bytes = u64::from(trace.options().block_bytes);
-        placed.cases = cases(&request, block_bytes, trace.blocks_of_all())?;
-        let runs = trace.references() as u64 * placed.cases.len() as u64;
+        let cases = cases(&request, block_bytes, trace.blocks_of_all())?;
+        let runs = trace.references() as u64 * cases.len() as u64;
         let bar = progress.begin("placing", Some(runs));
         let control = RunControl {
             progress: Some(&|done| bar.set_position(done)),
             cancel: progress.cancelled(),
         };
-        placed.outcomes = run(trace, &placed.cases, &placed.running, moves, control)?;
+        placed.results = run(trace, cases, &placed.running, moves, control)?;
         drop(bar);
-        let results = case_results(&placed.cases, &placed.outcomes);
-        placed.advice = advise(&results, block_bytes);
+        placed.advice = advise(placed.results.iter().map(CaseResult::summary), block_bytes);
         Ok(placed)
     }
 
@@ -100,18 +96,19 @@ impl PlacementAnalysis {
 
     /// The results as text, a table for each topology and size.
     pub fn table(&self, block_bytes: u64) -> String {
-        let results = case_results(&self.cases, &self.outcomes);
-        table(&results, self.binding, block_bytes)
+        let results = self.results.iter().map(CaseResult::summary);
+        table(results, self.binding, block_bytes)
     }
 
     /// Adds the fields `placement`, the advice, and `placements`, the results, if there are any.
     pub fn add_to(&self, out: &mut serde_json::Value, trace: &Trace) {
-        if self.cases.is_empty() {
+        if self.results.is_empty() {
             return;
         }
-        let each = self.cases.iter().zip(&self.outcomes);
-        let results = each.map(|(case, outcome)| document(case, outcome, &self.running, trace));
-        out["placements"] = results.collect();
+        let results = self.results.iter();
+        out["placements"] = results
+            .map(|result| document(result, &self.running, trace))
+            .collect();
         out["placement"] = json!(self.advice);
     }
 }

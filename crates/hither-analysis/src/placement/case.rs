@@ -7,7 +7,9 @@ use hither_core::placement::Target;
 use hither_core::registry::baseline;
 use hither_core::{Spec, Topology};
 use hither_sim::Size;
-use hither_sim::placement::{Binding, PlacementConfiguration, PlacementSpec, files, memory};
+use hither_sim::placement::{
+    Binding, PlacementConfiguration, PlacementOutcome, PlacementSpec, Totals, files, memory,
+};
 use serde::Serialize;
 
 use super::cost_overrides::CostOverrides;
@@ -48,6 +50,26 @@ pub struct PlacementCase {
     pub size: String,
 }
 
+/// A case with what came of it.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    /// The case that was simulated.
+    pub case: PlacementCase,
+    /// What came of it.
+    pub outcome: PlacementOutcome,
+}
+
+/// A case, and the part of its outcome that tables and advice need: a sweep keeps no more.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseSummary<'a> {
+    /// The case that was simulated.
+    pub case: &'a PlacementCase,
+    /// The counts after the warm-up.
+    pub totals: &'a Totals,
+    /// The modelled time of the whole run in nanoseconds.
+    pub modelled_time_ns: u64,
+}
+
 /// The modelled costs of the engine that runs a case.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -56,6 +78,17 @@ pub enum EngineCosts {
     Files(files::FileCosts),
     /// Costs of pages of memory.
     Memory(memory::MemoryCosts),
+}
+
+impl CaseResult {
+    /// The part that tables and advice need.
+    pub fn summary(&self) -> CaseSummary<'_> {
+        CaseSummary {
+            case: &self.case,
+            totals: &self.outcome.totals,
+            modelled_time_ns: self.outcome.modelled_time_ns,
+        }
+    }
 }
 
 impl PlacementCase {

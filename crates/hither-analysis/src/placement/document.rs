@@ -4,19 +4,14 @@ use std::collections::BTreeMap;
 
 use hither_core::placement::Target;
 use hither_sim::References;
-use hither_sim::placement::PlacementOutcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
-use super::case::{PlacementCase, RunSettings};
+use super::case::{CaseResult, RunSettings};
 
 /// The result of one case.
-pub fn document(
-    case: &PlacementCase,
-    outcome: &PlacementOutcome,
-    running: &RunSettings,
-    trace: &Trace,
-) -> Value {
+pub fn document(result: &CaseResult, running: &RunSettings, trace: &Trace) -> Value {
+    let CaseResult { case, outcome } = result;
     let nodes = outcome.capacity.len();
     let totals = &outcome.totals;
     let rows: Vec<&[u64]> = outcome.traffic.chunks(nodes.max(1)).collect();

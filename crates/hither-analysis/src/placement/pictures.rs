@@ -7,7 +7,7 @@ use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_trace::Trace;
 
-use super::case::{PlacementCase, RunSettings};
+use super::case::{CaseResult, PlacementCase, RunSettings};
 use super::table;
 use crate::file::name_of;
 use crate::format::{count, counted, percent, policy, shortened};
@@ -19,25 +19,18 @@ use crate::plot::{
 /// Draws the outcomes of placements.
 pub struct Pictures<'a> {
     trace: &'a Trace,
-    cases: &'a [PlacementCase],
-    outcomes: &'a [PlacementOutcome],
+    results: &'a [CaseResult],
     binding: Binding,
     warm_up: u64,
 }
 
 impl<'a> Pictures<'a> {
-    /// The pictures of these cases and their outcomes, which are in the same order.
-    pub fn of(
-        trace: &'a Trace,
-        cases: &'a [PlacementCase],
-        outcomes: &'a [PlacementOutcome],
-        running: &RunSettings,
-    ) -> Pictures<'a> {
+    /// The pictures of these results.
+    pub fn of(trace: &'a Trace, results: &'a [CaseResult], running: &RunSettings) -> Pictures<'a> {
         let nodes = hither_sim::References::nodes(trace);
         Pictures {
             trace,
-            cases,
-            outcomes,
+            results,
             binding: running.binding.resolved(nodes),
             warm_up: running.warm_up.end(trace),
         }
@@ -62,9 +55,9 @@ impl<'a> Pictures<'a> {
     fn subtitle(&self) -> String {
         let block_bytes = u64::from(self.trace.options().block_bytes);
         let headings = || {
-            self.cases
+            self.results
                 .iter()
-                .map(|case| table::heading(case, self.binding, block_bytes))
+                .map(|result| table::heading(&result.case, self.binding, block_bytes))
         };
         let first = headings().next().unwrap_or_default();
         let shared = if headings().all(|other| other == first) {
@@ -84,8 +77,9 @@ impl<'a> Pictures<'a> {
     fn label(&self, case: &PlacementCase) -> String {
         let own = &case.configuration;
         let differ = |of: &dyn Fn(&PlacementCase) -> String| {
-            let first = self.cases.first().map(of);
-            self.cases.iter().any(|other| Some(of(other)) != first)
+            let mut all = self.results.iter().map(|result| of(&result.case));
+            let first = all.next();
+            all.any(|other| Some(other) != first)
         };
         let mut label = policy(&own.spec);
         let topology = |case: &PlacementCase| case.configuration.topology.name().to_owned();
@@ -102,13 +96,9 @@ impl<'a> Pictures<'a> {
         shortened(&label, 40)
     }
 
-    fn each(&self) -> impl Iterator<Item = (&PlacementCase, &PlacementOutcome)> {
-        self.cases.iter().zip(self.outcomes)
-    }
-
     /// The accesses from each node to each node that served them.
     pub fn heatmap(&self) -> Heatmap {
-        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| HeatmapPanel {
+        let panel = |CaseResult { case, outcome }: &CaseResult| HeatmapPanel {
             label: self.label(case),
             note: format!(
                 "{} local, {:.2} hops a hit, imbalance {:.2}",
@@ -121,13 +111,13 @@ impl<'a> Pictures<'a> {
         Heatmap {
             title: self.title("Who was served by whom"),
             subtitle: self.subtitle(),
-            panels: self.each().map(panel).collect(),
+            panels: self.results.iter().map(panel).collect(),
         }
     }
 
     /// The blocks that moved between nodes.
     pub fn moves(&self) -> MovesMap {
-        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| {
+        let panel = |CaseResult { case, outcome }: &CaseResult| {
             let topology = &case.configuration.topology;
             let nodes = topology.nodes();
             let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
@@ -143,19 +133,22 @@ impl<'a> Pictures<'a> {
                 arrows: arrows(outcome),
             }
         };
-        let moves = |(_, outcome): &(&PlacementCase, &PlacementOutcome)| !outcome.moves.is_empty();
-        let still = self.each().filter(|one| !moves(one));
+        let (moving, still): (Vec<&CaseResult>, Vec<&CaseResult>) =
+            (self.results.iter()).partition(|result| !result.outcome.moves.is_empty());
         MovesMap {
             title: self.title("Blocks that moved"),
             subtitle: self.subtitle(),
-            panels: self.each().filter(moves).map(panel).collect(),
-            still: still.map(|(case, _)| self.label(case)).collect(),
+            panels: moving.into_iter().map(panel).collect(),
+            still: still
+                .into_iter()
+                .map(|result| self.label(&result.case))
+                .collect(),
         }
     }
 
     /// The contents of each node and the local hit ratio over time.
     pub fn timeline(&self) -> Timeline {
-        let run = |(case, outcome): (&PlacementCase, &PlacementOutcome)| TimelineRun {
+        let run = |CaseResult { case, outcome }: &CaseResult| TimelineRun {
             label: self.label(case),
             steps: outcome
                 .timeline
@@ -169,15 +162,15 @@ impl<'a> Pictures<'a> {
                 .collect(),
         };
         let memory = self
-            .cases
+            .results
             .iter()
-            .all(|case| case.target() == Target::Memory);
+            .all(|result| result.case.target() == Target::Memory);
         Timeline {
             title: self.title("Over time"),
             subtitle: self.subtitle(),
             unit: if memory { "pages" } else { "cached blocks" },
             warm_up: self.warm_up,
-            runs: self.each().map(run).collect(),
+            runs: self.results.iter().map(run).collect(),
         }
     }
 
@@ -186,17 +179,17 @@ impl<'a> Pictures<'a> {
     pub fn timeline_csv(&self) -> String {
         let mut text = String::new();
         let widest = self
-            .outcomes
+            .results
             .iter()
-            .map(|outcome| outcome.capacity.len())
+            .map(|result| result.outcome.capacity.len())
             .max()
             .unwrap_or(0);
-        let names = |outcome: &PlacementOutcome| -> Vec<String> {
-            let totals = serde_json::to_value(outcome.totals).expect("plain data");
+        let names = |result: &CaseResult| -> Vec<String> {
+            let totals = serde_json::to_value(result.outcome.totals).expect("plain data");
             let counts = totals.as_object().expect("a struct");
             counts.keys().cloned().collect()
         };
-        let counts = self.outcomes.first().map(names).unwrap_or_default();
+        let counts = self.results.first().map(names).unwrap_or_default();
         let used = (0..widest).map(|node| format!("used_{node}"));
         let fixed = [
             "placement",
@@ -215,7 +208,7 @@ impl<'a> Pictures<'a> {
             .collect();
         text.push_str(&heads.join(","));
         text.push('\n');
-        for (case, outcome) in self.each() {
+        for CaseResult { case, outcome } in self.results {
             let configuration = &case.configuration;
             for interval in &outcome.timeline {
                 // Specs contain commas, so they are quoted. Writing to a string cannot fail.

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hither_core::Topology;
 use hither_sim::References;
-use hither_sim::placement::{PlacementOptions, PlacementOutcome, PlacementSpec, files, memory};
+use hither_sim::placement::{PlacementOptions, PlacementSpec, files, memory};
 use hither_trace::Trace;
 use rayon::prelude::*;
 
-use super::case::{EngineCosts, PlacementCase, RunSettings};
+use super::case::{CaseResult, EngineCosts, PlacementCase, RunSettings};
 use super::data_kind::check_kind;
 use crate::Result;
 use crate::free_memory::half_of_free_bytes;
@@ -22,25 +22,28 @@ pub struct RunControl<'a> {
     pub cancel: Option<&'a AtomicBool>,
 }
 
-/// Runs every case, in parallel as far as processors and memory allow. Each outcome keeps at most
-/// `moves` of its moves.
+/// Runs every case, in parallel as far as processors and memory allow. The results are in the order
+/// of the cases, and each keeps at most `moves` of its moves.
 pub fn run(
     trace: &Trace,
-    cases: &[PlacementCase],
+    cases: Vec<PlacementCase>,
     running: &RunSettings,
     moves: usize,
     control: RunControl<'_>,
-) -> Result<Vec<PlacementOutcome>> {
+) -> Result<Vec<CaseResult>> {
     let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
     check_kind(trace, &placements)?;
     let warm_up = running.warm_up.resolved(trace)?;
     let block_bytes = trace.options().block_bytes;
-    let costs = cases
-        .iter()
-        .map(|case| case.costs(&running.costs, block_bytes));
-    let costs: Vec<EngineCosts> = costs.collect::<Result<_, _>>()?;
+    let with_costs = |case: PlacementCase| {
+        let costs = case.costs(&running.costs, block_bytes)?;
+        Ok((case, costs))
+    };
+    let each: Result<Vec<(PlacementCase, EngineCosts)>> =
+        cases.into_iter().map(with_costs).collect();
+    let mut each = each?;
     let done = AtomicU64::new(0);
-    let one = |(case, costs): (&PlacementCase, &EngineCosts)| {
+    let one = |(case, costs): (PlacementCase, EngineCosts)| {
         let before = AtomicU64::new(0);
         let progress = |references: u64| {
             let more = references - before.swap(references, Ordering::Relaxed);
@@ -57,18 +60,21 @@ pub fn run(
             cancel: control.cancel,
             ..PlacementOptions::default()
         };
-        match costs {
+        let outcome = match &costs {
             EngineCosts::Files(costs) => files::run(trace, &case.configuration, costs, &options),
             EngineCosts::Memory(costs) => memory::run(trace, &case.configuration, costs, &options),
-        }
+        }?;
+        Ok(CaseResult { case, outcome })
     };
-    let mut outcomes = Vec::with_capacity(cases.len());
-    let each: Vec<(&PlacementCase, &EngineCosts)> = cases.iter().zip(&costs).collect();
-    for some in each.chunks(concurrent_runs(trace, &each)) {
-        let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
-        outcomes.extend(ended?);
+    let mut results = Vec::with_capacity(each.len());
+    let at_once = concurrent_runs(trace, &each);
+    while !each.is_empty() {
+        let some = each.drain(..at_once.min(each.len()));
+        let some: Result<Vec<CaseResult>> =
+            some.collect::<Vec<_>>().into_par_iter().map(one).collect();
+        results.extend(some?);
     }
-    Ok(outcomes)
+    Ok(results)
 }
 
 /// The approximate memory of a run for each distinct block of the trace: 40 bytes for its holders
@@ -80,8 +86,8 @@ pub(crate) fn bytes_per_block(topology: &Topology) -> u64 {
 /// The number of runs that fit into memory at the same time.
 ///
 /// For files, a run takes memory for the calendars of links and disks besides.
-fn concurrent_runs(trace: &Trace, cases: &[(&PlacementCase, &EngineCosts)]) -> usize {
-    let bytes = |(case, costs): &(&PlacementCase, &EngineCosts)| {
+fn concurrent_runs(trace: &Trace, cases: &[(PlacementCase, EngineCosts)]) -> usize {
+    let bytes = |(case, costs): &(PlacementCase, EngineCosts)| {
         let topology = &case.configuration.topology;
         let calendars = match costs {
             EngineCosts::Files(costs) => files::calendar_bytes(topology, costs),

@@ -2,39 +2,21 @@
 //! placement in the order of the request.
 
 use hither_core::placement::Target;
-use hither_sim::placement::{Binding, PlacementOutcome, Totals};
+use hither_sim::placement::Binding;
 
-use super::case::PlacementCase;
+use super::case::{CaseResult, CaseSummary, PlacementCase};
 use crate::format::{bytes, count, counted, duration_ns, percent, policy};
 use crate::table::{Align, Table};
 
-/// A row of a table: a case, and the part of its outcome that a sweep keeps.
-pub struct CaseResult<'a> {
-    /// The case that was simulated.
-    pub case: &'a PlacementCase,
-    /// The counts after the warm-up.
-    pub totals: &'a Totals,
-    /// The modelled time of the whole run in nanoseconds.
-    pub modelled_time_ns: u64,
-}
-
-/// The rows of these outcomes.
-pub fn case_results<'a>(
-    cases: &'a [PlacementCase],
-    outcomes: &'a [PlacementOutcome],
-) -> Vec<CaseResult<'a>> {
-    let result = |(case, outcome): (&'a PlacementCase, &'a PlacementOutcome)| CaseResult {
-        case,
-        totals: &outcome.totals,
-        modelled_time_ns: outcome.modelled_time_ns,
-    };
-    cases.iter().zip(outcomes).map(result).collect()
-}
-
 /// The tables.
-pub fn table(results: &[CaseResult<'_>], binding: Binding, block_bytes: u64) -> String {
+pub fn table<'a>(
+    results: impl IntoIterator<Item = CaseSummary<'a>>,
+    binding: Binding,
+    block_bytes: u64,
+) -> String {
+    let results: Vec<CaseSummary<'_>> = results.into_iter().collect();
     let groups = results.chunk_by(|a, b| group_key(a.case) == group_key(b.case));
-    let text = |group: &[CaseResult<'_>]| {
+    let text = |group: &[CaseSummary<'_>]| {
         let heading = heading(group[0].case, binding, block_bytes);
         format!("\n{heading}\n{}", rows(group))
     };
@@ -96,7 +78,7 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
     )
 }
 
-fn rows(results: &[CaseResult<'_>]) -> String {
+fn rows(results: &[CaseSummary<'_>]) -> String {
     let first = &results[0];
     let relative = format!("by {}", first.case.configuration.spec.entry().name);
     let heads = [
@@ -157,9 +139,9 @@ fn rows(results: &[CaseResult<'_>]) -> String {
 const TRAFFIC_NODES_MAX: usize = 16;
 
 /// A matrix for each case: the accesses from each node to the node that served them, in percent.
-pub fn traffic(cases: &[PlacementCase], outcomes: &[PlacementOutcome]) -> String {
+pub fn traffic(results: &[CaseResult]) -> String {
     let mut text = String::new();
-    for (case, outcome) in cases.iter().zip(outcomes) {
+    for CaseResult { case, outcome } in results {
         let nodes = outcome.capacity.len();
         let name = policy(&case.configuration.spec);
         if nodes > TRAFFIC_NODES_MAX {

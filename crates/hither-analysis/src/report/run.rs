@@ -277,7 +277,7 @@ fn sentences(
 ) -> Vec<String> {
     let mut sentences = if !memory {
         caches.sentences(trace)
-    } else if placed.cases.is_empty() {
+    } else if placed.results.is_empty() {
         vec![
             "Nothing says on how many nodes this ran: \
              --nodes simulates where the pages should be."
@@ -411,11 +411,11 @@ fn quoted(word: &str) -> String {
 
 /// The drawings of placements that fit into `bytes`, and the number of those that do not.
 fn drawings(trace: &Trace, placed: &PlacementAnalysis, bytes: usize) -> (Vec<EmbeddedImage>, u64) {
-    if placed.cases.is_empty() {
+    if placed.results.is_empty() {
         return (Vec::new(), 0);
     }
     let mut left = bytes;
-    let pictures = placement::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running);
+    let pictures = placement::Pictures::of(trace, &placed.results, &placed.running);
     let drawn = pictures.titles_and_svgs();
     let all = drawn.len();
     let drawings = drawn.into_iter().map(|(title, svg)| EmbeddedImage {

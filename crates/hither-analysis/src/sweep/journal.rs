@@ -10,13 +10,13 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use hither_sim::placement::{self, Totals};
+use hither_sim::placement::Totals;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::hex;
-use crate::placement::{PlacementCase, RunSettings};
-use crate::result_rows::{self, TraceInfo};
+use crate::placement::{CaseResult, CaseSummary, PlacementCase, RunSettings};
+use crate::result_rows::{PlacementColumns, TraceInfo};
 use crate::{Error, Result};
 
 /// The first line of a journal.
@@ -94,7 +94,9 @@ impl ItemCounts {
     }
 
     /// The counts of a placement.
-    pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> ItemCounts {
+    pub(super) fn placed(
+        (&cache, CaseResult { outcome, .. }): (&usize, &CaseResult),
+    ) -> ItemCounts {
         let totals = outcome.totals;
         ItemCounts {
             cache,
@@ -113,19 +115,18 @@ impl ItemCounts {
 
 impl PlacementCounts {
     /// The placement columns of a result row.
-    pub(super) fn row(
-        &self,
-        case: &PlacementCase,
-        running: &RunSettings,
-    ) -> result_rows::PlacementResult {
-        result_rows::PlacementResult {
-            spec: case.configuration.spec,
-            nodes: case.configuration.topology.name().to_owned(),
-            binding: running.binding,
-            warm_up: running.warm_up,
-            costs: running.costs.to_string(),
-            totals: self.totals,
-            modelled_time_ns: self.modelled_time_ns,
+    pub(super) fn columns<'a>(
+        &'a self,
+        case: &'a PlacementCase,
+        running: &'a RunSettings,
+    ) -> PlacementColumns<'a> {
+        PlacementColumns {
+            running,
+            result: CaseSummary {
+                case,
+                totals: &self.totals,
+                modelled_time_ns: self.modelled_time_ns,
+            },
             node_imbalance: f64::from_bits(self.imbalance_bits),
         }
     }

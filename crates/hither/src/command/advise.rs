@@ -250,7 +250,7 @@ impl Advise {
             bytes(pages * block_bytes),
             counted(trace.threads() as u64, "thread"),
         );
-        if placed.cases.is_empty() {
+        if placed.results.is_empty() {
             text +=
                 "Nothing says on how many nodes: --nodes simulates where the pages should be.\n";
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_analysis::format::{bytes, count, counted};
-use hither_analysis::placement::{self, PlacementRequest, RunControl};
+use hither_analysis::placement::{self, CaseResult, PlacementRequest, RunControl};
 use hither_analysis::simulate::trace_summary;
 use hither_core::registry;
 use hither_sim::References;
@@ -109,15 +109,15 @@ impl Subcommand for Place {
             progress: Some(&progress),
             cancel: None,
         };
-        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), control)?;
+        let results = placement::run(&trace, cases, &running, self.drawing.moves(), control)?;
         bar.finish_and_clear();
-        let pictures = placement::Pictures::of(&trace, &cases, &outcomes, &running);
+        let pictures = placement::Pictures::of(&trace, &results, &running);
         self.drawing.write(&pictures, ui)?;
         if self.json {
-            let results = cases.iter().zip(&outcomes);
-            let results =
-                results.map(|(case, outcome)| placement::document(case, outcome, &running, &trace));
-            let results: Vec<serde_json::Value> = results.collect();
+            let results = results.iter();
+            let results: Vec<serde_json::Value> = results
+                .map(|result| placement::document(result, &running, &trace))
+                .collect();
             ui::print_json_text(&placement::pretty(
                 &json!({ "trace": trace_summary(&trace), "results": results }),
             ))?;
@@ -134,13 +134,13 @@ impl Subcommand for Place {
                 references => format!(", the first {} not counted", count(references)),
             },
             placement::table(
-                &placement::case_results(&cases, &outcomes),
+                results.iter().map(CaseResult::summary),
                 binding,
                 block_bytes
             )
         );
         if self.drawing.traffic {
-            text += &placement::traffic(&cases, &outcomes);
+            text += &placement::traffic(&results);
         }
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)

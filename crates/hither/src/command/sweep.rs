@@ -15,6 +15,7 @@ use hither_analysis::result_rows::RowFormat;
 use hither_analysis::simulate::{self, Ratio, ratio_table};
 use hither_analysis::sweep::{
     self, JobDefaults, Journal, Shard, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+    TraceResults,
 };
 use hither_core::registry;
 use hither_sim::{Grid, Row};
@@ -210,7 +211,7 @@ impl Subcommand for SweepCommand {
         if let (Some(output), true) = (&self.output, self.merge) {
             self.check_output(output, false)?;
             let sweep = Sweep::merged(&plan, output, run)?;
-            self.deliver(sweep, &plan, format, ui)?;
+            self.deliver(sweep, format, ui)?;
             return Ok(ExitCode::SUCCESS);
         }
         let journal = match &self.output {
@@ -256,7 +257,7 @@ impl Subcommand for SweepCommand {
             ));
             return Ok(ExitCode::SUCCESS);
         }
-        self.deliver(sweep, &plan, format, ui)?;
+        self.deliver(sweep, format, ui)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -371,17 +372,11 @@ impl SweepCommand {
         Ok(())
     }
 
-    fn deliver(
-        &self,
-        sweep: Sweep<'_>,
-        plan: &SweepPlan,
-        format: Option<RowFormat>,
-        ui: &Ui,
-    ) -> anyhow::Result<()> {
+    fn deliver(&self, sweep: Sweep<'_>, format: Option<RowFormat>, ui: &Ui) -> anyhow::Result<()> {
         let Some(format) = format else {
-            return ui::print(&tables(&sweep, plan)?);
+            return ui::print(&tables(&sweep)?);
         };
-        for (source, _) in sweep.rows_by_trace() {
+        for TraceResults { source, .. } in sweep.by_trace() {
             if source.references == 0 {
                 ui.note(format_args!("{} has no references", source.trace));
             }
@@ -404,37 +399,23 @@ impl SweepCommand {
 }
 
 /// A table for each trace with the miss ratio of each policy at each size.
-fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
+fn tables(sweep: &Sweep<'_>) -> anyhow::Result<String> {
     let mut tables = Vec::new();
-    for (((source, rows), cases), job) in sweep
-        .rows_by_trace()
-        .zip(sweep.cases_by_trace())
-        .zip(&plan.jobs)
-    {
+    for TraceResults { job, source, rows } in sweep.by_trace() {
         if source.references == 0 {
             tables.push(format!("{} has no references\n", source.trace));
             continue;
         }
-        if !cases.is_empty() {
-            let results: Vec<placement::CaseResult<'_>> = cases
-                .into_iter()
-                .zip(&rows)
-                .filter_map(|(case, row)| {
-                    let placed = row.placement.as_ref()?;
-                    Some(placement::CaseResult {
-                        case,
-                        totals: &placed.totals,
-                        modelled_time_ns: placed.modelled_time_ns,
-                    })
-                })
-                .collect();
+        if !job.placing.nodes.is_empty() {
+            let placed = rows.iter().filter_map(|row| row.placement.as_ref());
+            let results = placed.map(|placed| placed.result);
             tables.push(format!(
                 "{}: {} to {} of {}\n{}",
                 source.trace,
                 counted(source.references, "reference"),
                 counted(source.distinct, "distinct block"),
                 bytes(source.block_bytes),
-                placement::table(&results, job.placing.running.binding, source.block_bytes)
+                placement::table(results, job.placing.running.binding, source.block_bytes)
             ));
             continue;
         }
