@@ -7,6 +7,9 @@
 pub mod calibration;
 pub(crate) mod host;
 pub(crate) mod mover;
+mod page_policy;
 pub(crate) mod ranges;
 pub mod topology;
 pub(crate) mod usage;
+
+pub use page_policy::PagePolicy;

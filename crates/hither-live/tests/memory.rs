@@ -155,8 +155,7 @@ impl Lab {
                 session: SessionOptions::default(),
             },
             memory: MemoryOptions {
-                placement: "cache-aware".parse().expect("a policy"),
-                initial: None,
+                policy: "cache-aware".parse().expect("a policy"),
                 sites: Vec::new(),
                 saved_placements: Vec::new(),
                 cache: None,

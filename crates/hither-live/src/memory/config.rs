@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::PERMILLE;
 use crate::error::{Error, Result};
+use crate::numa::PagePolicy;
 use crate::numa::calibration::Calibration;
 use crate::numa::host::{MeasuredCosts, NodeConfig, first_touch_and_counted, goes_by_use};
 
 /// What the controller starts from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MemoryConfig {
-    /// The policy with its parameters; before it, and a comma, the one that it is made of.
-    pub(crate) policy: String,
+    /// The policy with its parameters.
+    pub(crate) policy: PagePolicy,
     pub(crate) page_bytes: u64,
     /// Size of a huge page, where a fault may bring in a whole one.
     pub(crate) huge_page_bytes: Option<u64>,
@@ -59,7 +60,7 @@ impl MemoryConfig {
     /// For a machine whose memory costs what the calibration says, if there is one. Decisions are
     /// carried out, and nothing is known from earlier runs.
     pub(crate) fn new(
-        policy: String,
+        policy: PagePolicy,
         page_bytes: u64,
         nodes: &[NodeMemory],
         calibration: Option<&Calibration>,
@@ -98,12 +99,12 @@ impl MemoryConfig {
     }
 
     /// Whether the policy goes by use alone: it places no page at its first touch.
-    pub(crate) fn goes_by_use(&self) -> Result<bool> {
-        goes_by_use(&self.policy)
+    pub(crate) fn goes_by_use(&self) -> bool {
+        goes_by_use(self.policy)
     }
 
     /// The host of what places pages at their first touch, and of what moves them by counts.
     pub(crate) fn hosts(&self) -> Result<(PlacementHost, Option<PlacementHost>)> {
-        first_touch_and_counted(&self.policy, self.page_bytes, &self.nodes, &self.measured)
+        first_touch_and_counted(self.policy, self.page_bytes, &self.nodes, &self.measured)
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn set_up(
         sites: options.sites.clone(),
         placed: options.saved_placements.clone(),
         ..MemoryConfig::new(
-            options.policy(),
+            options.policy,
             page_bytes,
             &nodes,
             stored.calibration.as_ref(),
@@ -80,7 +80,7 @@ pub(crate) fn set_up(
         ..SessionNeeds::default()
     };
     let machine = Arc::clone(machine);
-    let by_use = config.goes_by_use()?;
+    let by_use = config.goes_by_use();
     let mut actuator =
         PlacementActuator::new(options, by_use, dry_run, machine, &nodes, counter_source);
     let sites = config.sites.iter().copied();

@@ -27,7 +27,7 @@ fn config(dry_run: bool) -> MemoryConfig {
         distances: vec![10, 20, 30],
     };
     MemoryConfig {
-        policy: "cache-aware{region=8192}".to_owned(),
+        policy: "cache-aware{region=8192}".parse().expect("a policy"),
         page_bytes: PAGE,
         huge_page_bytes: Some(512 * PAGE),
         dry_run,
@@ -213,8 +213,8 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &MemoryConfig { policy: policy.to_owned(), source,
-            ..config(dry_run) }, &events);
+        let decisions = logged(&path, &MemoryConfig { policy: policy.parse().expect("a policy"),
+            source, ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }

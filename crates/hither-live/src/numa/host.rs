@@ -10,6 +10,7 @@ use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
 use super::calibration::{Calibration, Costs};
+use super::page_policy::PagePolicy;
 use super::topology;
 use crate::error::{Error, Result};
 
@@ -72,20 +73,18 @@ impl MeasuredCosts {
     }
 }
 
-/// A host for a policy. `policy` has its parameters; before it, and a comma, may stand the policy
-/// that it is made of.
+/// A host for a policy.
 ///
 /// # Errors
 /// The policy does not place memory, or the machine is impossible: a log's first line may say
 /// anything.
 pub(crate) fn placement_host(
-    policy: &str,
+    policy: Policy,
     page_bytes: u64,
     nodes: &[NodeConfig],
     measured: &MeasuredCosts,
 ) -> Result<PlacementHost> {
-    let (policy, initial) = parse_policy(policy)?;
-    host_of(policy, initial, page_bytes, nodes, measured)
+    host_of(policy, None, page_bytes, nodes, measured)
 }
 
 /// The hosts of the two halves of a policy: of what places pages when they are first touched, and
@@ -94,12 +93,11 @@ pub(crate) fn placement_host(
 /// # Errors
 /// As for [`placement_host`].
 pub(crate) fn first_touch_and_counted(
-    policy: &str,
+    PagePolicy { policy, initial }: PagePolicy,
     page_bytes: u64,
     nodes: &[NodeConfig],
     measured: &MeasuredCosts,
 ) -> Result<(PlacementHost, Option<PlacementHost>)> {
-    let (policy, initial) = parse_policy(policy)?;
     let host = |policy, initial| host_of(policy, initial, page_bytes, nodes, measured);
     if !policy.entry().epochs.counts {
         return Ok((host(policy, initial)?, None));
@@ -119,13 +117,9 @@ fn first_of(policy: Policy, initial: Option<Policy>) -> Policy {
 }
 
 /// Whether a policy decides by access counts alone, and leaves pages where they are first touched.
-///
-/// # Errors
-/// As for [`placement_host`].
-pub(crate) fn goes_by_use(policy: &str) -> Result<bool> {
-    let (policy, initial) = parse_policy(policy)?;
+pub(crate) fn goes_by_use(PagePolicy { policy, initial }: PagePolicy) -> bool {
     let places_none = first_of(policy, initial).entry().name == FIRST_TOUCH;
-    Ok(policy.entry().epochs.counts && places_none)
+    policy.entry().epochs.counts && places_none
 }
 
 fn host_of(
@@ -188,17 +182,6 @@ fn machine_topology(
     topology.map_err(|source| Error::Nodes(source.to_string()))
 }
 
-/// The policy, and the one that it is made of where that has parameters of its own.
-fn parse_policy(text: &str) -> Result<(Policy, Option<Policy>)> {
-    let wrong = |error: &str| Error::Log(format!("policy {text:?}: {error}"));
-    let specs = Spec::parse_list(text).map_err(|error| wrong(&error.to_string()))?;
-    match *specs.as_slice() {
-        [policy] => Ok((policy, None)),
-        [initial, policy] => Ok((policy, Some(initial))),
-        _ => Err(wrong("more than two")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,7 +196,8 @@ mod tests {
         ];
         for (policies, expected) in [(by_use, true), (others, false)] {
             for policy in policies {
-                assert_eq!(goes_by_use(policy).expect("a policy"), expected, "{policy}");
+                let parsed = policy.parse().expect("a policy");
+                assert_eq!(goes_by_use(parsed), expected, "{policy}");
             }
         }
     }

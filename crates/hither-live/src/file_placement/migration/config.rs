@@ -1,6 +1,7 @@
 //! What the controller starts from: the first line of a log.
 
-use hither_core::placement::PlacementHost;
+use hither_core::Spec;
+use hither_core::placement::{PlacementEntry, PlacementHost};
 use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +10,10 @@ use crate::numa::calibration::Calibration;
 use crate::numa::host::{MeasuredCosts, NodeConfig, placement_host};
 
 /// What the controller starts from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileMigrationConfig {
     /// The policy with its parameters.
-    pub(crate) policy: String,
+    pub(crate) policy: Spec<PlacementEntry>,
     /// Size of a block, which is what the policy takes for a page.
     pub(crate) page_bytes: u64,
     /// Decisions are not carried out.
@@ -25,7 +26,7 @@ pub(crate) struct FileMigrationConfig {
 impl FileMigrationConfig {
     /// For a machine whose memory costs what the calibration says, if there is one.
     pub(crate) fn new(
-        policy: String,
+        policy: Spec<PlacementEntry>,
         block_bytes: u64,
         nodes: &[NodeMemory],
         calibration: Option<&Calibration>,
@@ -40,6 +41,6 @@ impl FileMigrationConfig {
     }
 
     pub(super) fn host(&self) -> Result<PlacementHost> {
-        placement_host(&self.policy, self.page_bytes, &self.nodes, &self.measured)
+        placement_host(self.policy, self.page_bytes, &self.nodes, &self.measured)
     }
 }

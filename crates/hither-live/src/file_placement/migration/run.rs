@@ -33,11 +33,11 @@ pub(crate) fn set_up(
     let machine = &system.machine;
     let stored = StoredCalibration::load(&**machine, &nodes, options.cache.as_deref());
     let block_bytes = machine.page_bytes() * u64::from(BLOCK_PAGES);
-    let policy = options.policy.to_string();
+    let policy = options.policy;
     let calibration = stored.calibration.as_ref();
     let config = FileMigrationConfig {
         dry_run,
-        ..FileMigrationConfig::new(policy.clone(), block_bytes, &nodes, calibration)
+        ..FileMigrationConfig::new(policy, block_bytes, &nodes, calibration)
     };
     let numbers = nodes.iter().map(|node| node.node).collect();
     let actuator = FileMigrationActuator::new(Arc::clone(machine), policy, numbers, dry_run);

@@ -83,7 +83,7 @@ impl Controller for PlacementController {
             unused_processes: Vec::new(),
             own_ranges: BTreeMap::new(),
             sites: AllocationSites::new(known, config.far_nodes),
-            recording: FaultRecording::new(!config.goes_by_use()?),
+            recording: FaultRecording::new(!config.goes_by_use()),
             limited: BTreeSet::new(),
             job_count: 0,
             making_room: BTreeMap::new(),

@@ -35,7 +35,7 @@ fn node(node: KernelNode, cpus: &[u32], frames: u32) -> NodeConfig {
 
 fn config(nodes: Vec<NodeConfig>) -> MemoryConfig {
     MemoryConfig {
-        policy: "cache-aware{region=4096}".to_owned(),
+        policy: "cache-aware{region=4096}".parse().expect("a policy"),
         page_bytes: PAGE,
         huge_page_bytes: None,
         dry_run: false,
@@ -395,7 +395,9 @@ fn a_site_is_whole_when_the_last_pages_have_left() {
 fn a_known_site_needs_no_faults() {
     let mut config = two_nodes();
     config.sites.push(known(5, RegionTier::Remote));
-    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    config.policy = "cache-aware{region=4096,limit=1}"
+        .parse()
+        .expect("a policy");
     let mut world = World::new(&config);
     world.region(7, Address(1000).0, 100, 5);
     assert_eq!(
@@ -466,7 +468,9 @@ fn what_a_first_run_has_touched_stays() {
 #[test]
 fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
     let mut config = two_nodes();
-    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    config.policy = "cache-aware{region=4096,limit=1}"
+        .parse()
+        .expect("a policy");
     config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
     world.region(7, Address(1000).0, 100, 5);
@@ -494,7 +498,9 @@ fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
 #[test]
 fn a_site_of_this_run_moves_nothing() {
     let mut config = two_nodes();
-    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    config.policy = "cache-aware{region=4096,limit=1}"
+        .parse()
+        .expect("a policy");
     let mut world = World::new(&config);
     world.region(7, Address(1000).0, 100, 5);
     world.touches(7, 0, 1000..1005);
@@ -509,7 +515,9 @@ fn a_site_of_this_run_moves_nothing() {
 #[test]
 fn a_request_that_comes_too_late_is_taken_back() {
     let mut config = two_nodes();
-    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    config.policy = "cache-aware{region=4096,limit=1}"
+        .parse()
+        .expect("a policy");
     for (signature, tier) in [(5, RegionTier::Remote), (6, RegionTier::Local)] {
         config.sites.push(known(signature, tier));
     }

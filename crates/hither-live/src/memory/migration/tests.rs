@@ -38,7 +38,7 @@ impl World {
             distances: Vec::new(),
         };
         let config = MemoryConfig {
-            policy: policy.to_owned(),
+            policy: policy.parse().expect("a policy"),
             page_bytes: PAGE,
             huge_page_bytes: None,
             dry_run: false,

@@ -25,6 +25,7 @@ use super::samples::Samples;
 use crate::controller::Controller;
 use crate::launch;
 use crate::mechanism::{Actuator, Context, Origin, Poll, RunState};
+use crate::numa::PagePolicy;
 use crate::numa::mover::{JobResult, Mover, Worker};
 use crate::numa::usage::{LONG_PERIOD_NS, PERIOD_NS, Usage};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -37,7 +38,7 @@ const STATUS_REGIONS_MAX: usize = 32;
 
 /// Has memory bound, moved and sampled.
 pub(crate) struct PlacementActuator {
-    policy: String,
+    policy: PagePolicy,
     pub(super) machine: Arc<dyn Machine>,
     pub(super) dry_run: bool,
     counter_source: CounterSource,
@@ -161,7 +162,7 @@ impl Actuator for PlacementActuator {
         let (regions, largest) = context.controller.largest(STATUS_REGIONS_MAX);
         MechanismStatus {
             mechanism: MechanismTag::Memory,
-            policy: self.policy.clone(),
+            policy: self.policy.to_string(),
             nodes: context.controller.nodes(),
             regions,
             largest,
@@ -216,7 +217,7 @@ impl PlacementActuator {
         let usage_ns = if by_use { LONG_PERIOD_NS } else { PERIOD_NS };
         let share = share(options.cpu_permille);
         PlacementActuator {
-            policy: options.policy(),
+            policy: options.policy,
             usage: Usage::new(Arc::clone(&machine), machine.page_bytes(), usage_ns),
             samples: Samples::new(Arc::clone(&machine), share),
             mappings: counters.map(|_| Mappings::new(Arc::clone(&machine))),

@@ -71,7 +71,7 @@ mod tests {
             frames: 1000,
             distances: distances.to_vec(),
         });
-        let mut config = MemoryConfig::new(policy.to_owned(), 4096, &[], None);
+        let mut config = MemoryConfig::new(policy.parse().expect("a policy"), 4096, &[], None);
         config.nodes = nodes.collect();
         config.sites.push(SiteTier {
             signature: 5,

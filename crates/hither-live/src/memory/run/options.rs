@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 
-use hither_core::Spec;
-use hither_core::placement::{PlacementEntry, SavedPlacement, SiteTier};
+use hither_core::placement::{SavedPlacement, SiteTier};
 
 use super::super::budget::PERMILLE;
+use crate::numa::PagePolicy;
 
 /// Which policy places memory, and how accesses are counted.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// The placement of pages; one that [runs live](PlacementEntry::live).
-    pub placement: Spec<PlacementEntry>,
-    /// The placement that it is made of, in place of the one that its parameter names.
-    pub initial: Option<Spec<PlacementEntry>>,
+    /// The placement of pages; one that [runs live](hither_core::placement::PlacementEntry::live).
+    pub policy: PagePolicy,
     /// Tiers of allocation sites, from earlier runs.
     pub sites: Vec<SiteTier>,
     /// The placements of regions, from an earlier run.
@@ -32,12 +30,4 @@ pub struct MemoryOptions {
 impl MemoryOptions {
     /// The default of [`cpu_permille`](Self::cpu_permille).
     pub const DEFAULT_CPU_PERMILLE: u32 = PERMILLE;
-
-    /// The policies in their text form.
-    pub(super) fn policy(&self) -> String {
-        match &self.initial {
-            None => self.placement.to_string(),
-            Some(initial) => format!("{initial},{}", self.placement),
-        }
-    }
 }

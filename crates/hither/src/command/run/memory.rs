@@ -10,7 +10,7 @@ use hither_core::{Spec, placement::PlacementEntry};
 use hither_kernel::samplers;
 use hither_live::iterations::FoundIterations;
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
-use hither_live::numa::calibration;
+use hither_live::numa::{PagePolicy, calibration};
 use hither_sim::Size;
 
 use super::arguments::KnowledgeArgs;
@@ -102,7 +102,7 @@ fn permille(text: &str) -> Result<u32, String> {
 
 /// Parses a placement that can run live, or two: the second one moves the pages that the first one
 /// has put.
-fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEntry>>), Usage> {
+fn policies(text: &str) -> Result<PagePolicy, Usage> {
     let specs = Spec::<PlacementEntry>::parse_list(text);
     let specs = specs.map_err(|error| match error {
         SpecError::Unknown { name, hint, .. } => Usage(format!(
@@ -113,9 +113,12 @@ fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEn
     })?;
     specs.iter().try_for_each(check)?;
     match *specs.as_slice() {
-        [policy] => Ok((policy, None)),
+        [policy] => Ok(policy.into()),
         [initial, policy] if !initial.is_made_of_another() && policy.is_made_of_another() => {
-            Ok((policy, Some(initial)))
+            Ok(PagePolicy {
+                policy,
+                initial: Some(initial),
+            })
         }
         _ => Err(Usage(format!(
             "{SWITCH}={text}: of two policies the first says where pages are put \
@@ -169,7 +172,7 @@ pub(super) fn options(
     policy: &str,
     knowledge: &KnowledgeArgs,
 ) -> anyhow::Result<MemoryOptions> {
-    let (placement, initial) = policies(policy)?;
+    let policy = policies(policy)?;
     let known = knowledge
         .profile()?
         .map(profile::load_regions)
@@ -185,8 +188,7 @@ pub(super) fn options(
         ..
     } = args;
     Ok(MemoryOptions {
-        placement,
-        initial,
+        policy,
         sites: call_sites,
         saved_placements: placements,
         cache: calibration::cache_folder(),
@@ -210,7 +212,7 @@ pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
 /// Notes if the policy's own smallest region is larger than --region-min.
 pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
     let region_min = options.region_min;
-    let policy = options.initial.as_ref().unwrap_or(&options.placement);
+    let policy = options.policy.initial.unwrap_or(options.policy.policy);
     if let Some(Value::Count(least)) = policy.value("region")
         && least > region_min
     {

@@ -29,7 +29,7 @@ fn config(dry_run: bool) -> FileMigrationConfig {
     let nodes = [node(KernelNode(0), &[0, 1]), node(KernelNode(2), &[2])];
     FileMigrationConfig {
         dry_run,
-        ..FileMigrationConfig::new("upm".to_owned(), BLOCK, &nodes, None)
+        ..FileMigrationConfig::new("upm".parse().expect("a policy"), BLOCK, &nodes, None)
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
 use hither_ids::KernelNode;
 use hither_kernel::machine::Machine;
 use hither_kernel::page_cache::{PageCacheError, ThisPageCache};
@@ -33,7 +35,7 @@ type FileJobResult = Result<JobResult, (u64, PageCacheError)>;
 
 /// Moves pages of files.
 pub(crate) struct FileMigrationActuator {
-    policy: String,
+    policy: Spec<PlacementEntry>,
     /// The kernel's numbers of the nodes.
     nodes: Vec<KernelNode>,
     /// `None` once it was stopped.
@@ -113,7 +115,7 @@ impl Actuator for FileMigrationActuator {
         self.report.summary = context.controller.summary();
         MechanismStatus {
             mechanism: MechanismTag::FileMigration,
-            policy: self.policy.clone(),
+            policy: self.policy.to_string(),
             nodes: self.nodes.clone(),
             figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
@@ -140,7 +142,7 @@ impl Actuator for FileMigrationActuator {
 impl FileMigrationActuator {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
-        policy: String,
+        policy: Spec<PlacementEntry>,
         nodes: Vec<KernelNode>,
         dry_run: bool,
     ) -> io::Result<FileMigrationActuator> {

@@ -92,7 +92,7 @@ fn two_processes_with_the_same_addresses() {
 fn processes_that_come_and_go_leave_nothing() {
     for policy in ["upm", "cache-aware{region=4096}"] {
         let mut config = two_nodes();
-        config.policy = policy.to_owned();
+        config.policy = policy.parse().expect("a policy");
         let mut world = World::new(&config);
         world.region(7, Address(1000).0, 100, 1);
         for pid in 100..400 {
