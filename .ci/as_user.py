@@ -31,9 +31,7 @@ NOT_RUN = {"adding_a_policy", "tidy"}
 def binaries() -> list[tuple[str, Path, Path]]:
     """Name, executable and package folder of each test binary."""
     # As `.ci/run` builds them: with fewer packages some would be built again, with fewer features.
-    command = ["cargo", "test", "--workspace", "--all-targets", "--no-run"]
-    command += ["--exclude", "hither-preload-record", "--exclude", "hither-preload-pages"]
-    command += ["--locked", "--quiet", "--message-format=json"]
+    command = ["cargo", "test", "--workspace", "--no-run", "--quiet", "--message-format=json"]
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = []
     for line in built.stdout.splitlines():

@@ -1,5 +1,5 @@
 //! The documents: the guide's examples run, every option that a document names exists, and
-//! docs/trace.md names every column that a trace has.
+//! docs/trace.md names every column that a trace has. `.ci/run` calls the commands of the README.
 //!
 //! A block marked `sh` is run as it stands, line by line, in a folder that has the files that the
 //! guide speaks of. A block marked `console` is not run: it needs another tool, or does not end.
@@ -115,6 +115,24 @@ fn the_examples_about_advice_run() {
 #[test]
 fn the_examples_about_running_run() {
     run_examples("docs/run.md", true);
+}
+
+#[test]
+fn the_checks_call_the_commands_of_the_readme() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let readme = document("README.md");
+    let blocks = examples(&readme, "console").into_iter();
+    let lines = blocks.flat_map(command_lines);
+    let commands = lines.map(|line| words(line.split(" #").next().unwrap()));
+    let commands: Vec<String> = commands.filter(|line| line.starts_with("cargo ")).collect();
+    let [main_job, tests] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let checks = words(&document(".ci/run").replace("\\\n", " "));
+    assert!(checks.contains(main_job), "{main_job}");
+    assert!(checks.contains(tests), "{tests}");
+    let contributing = words(&document("CONTRIBUTING.md"));
+    assert!(contributing.contains(tests), "{tests}");
 }
 
 /// All documents.
