@@ -13,6 +13,7 @@ mod partition;
 mod plain;
 mod queues;
 mod regions;
+mod sieve;
 mod traces;
 mod upm;
 
@@ -21,7 +22,7 @@ use hither_core::registry::{self, ReplacementSettings};
 use hither_core::{Access, AccessResult, Block, Residency, Spec};
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
-use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveSieve, NaiveTwoQ};
+use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ};
 use traces::Random;
 
 const TRACES: u64 = 1000;
@@ -57,7 +58,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         ),
         (spec("arc"), Some(Box::new(NaiveArc::new(size)))),
         (spec("opt"), Some(Box::new(NaiveOpt::new(size)))),
-        (spec("sieve"), Some(Box::new(NaiveSieve::new(size)))),
+        (spec("sieve"), Some(Box::new(sieve::NaiveSieve::new(size)))),
         (spec("lfu"), Some(Box::new(NaiveLfu::new(size)))),
     ];
     list.extend(parametrised(size, random));
