@@ -352,7 +352,7 @@ fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
             ..Pretended::new()
         };
         let mut options = lab.options();
-        options.memory.placement = "majority".parse().expect("a policy");
+        options.memory.policy = "majority".parse().expect("a policy");
         let pages = lab.check(options.run_on(Arc::new(machine)));
         assert_eq!(pages.summary.pages_moved, 0, "{refusal:?}");
         assert!(replay(&lab.log()).expect("a sound log").is_ok());
@@ -492,7 +492,7 @@ fn moves(program: &str, policy: &str, ended: &str) {
         ..Pretended::new()
     });
     let mut options = lab.options();
-    options.memory.placement = policy.parse().expect("a policy");
+    options.memory.policy = policy.parse().expect("a policy");
     // In four seconds it is to see all of it.
     options.memory.cpu_permille = 50;
     let ran = options.run_on(Arc::clone(&machine) as Arc<dyn Machine>);
@@ -578,7 +578,7 @@ fn a_program_that_watches_its_memory_itself_gets_it() {
         ..Pretended::new()
     });
     let mut options = lab.options();
-    options.memory.placement = "upm".parse().expect("a policy");
+    options.memory.policy = "upm".parse().expect("a policy");
     let ran = options.run_on(machine);
     let pages = lab.check(ran);
     println!("{:?} by {:?}", pages.summary, pages.counters);
