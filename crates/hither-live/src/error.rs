@@ -103,6 +103,27 @@ pub enum Conflict {
     ReplicationHidesFiles,
 }
 
+impl Conflict {
+    /// The first conflict of mechanisms, given by their names in
+    /// [`Mechanisms`](crate::Mechanisms).
+    pub fn among(mechanisms: &[&str]) -> Option<Conflict> {
+        let all = [
+            Conflict::ReplicationHidesPageCache,
+            Conflict::ReplicationHidesFiles,
+        ];
+        let is_met = |of: &Conflict| of.between().iter().all(|name| mechanisms.contains(name));
+        all.into_iter().find(is_met)
+    }
+
+    /// The names of the mechanisms.
+    pub fn between(self) -> [&'static str; 2] {
+        match self {
+            Conflict::ReplicationHidesPageCache => ["page_cache", "replication"],
+            Conflict::ReplicationHidesFiles => ["replication", "file_placement"],
+        }
+    }
+}
+
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

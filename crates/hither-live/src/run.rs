@@ -55,6 +55,18 @@ macro_rules! mechanisms {
             $($(#[$options_doc])* pub $name: Option<$options>,)*
         }
 
+        impl Mechanisms {
+            /// The names of all mechanisms, in order.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// The names of those that are on.
+            fn names(&self) -> Vec<&'static str> {
+                let all = [$((stringify!($name), self.$name.is_some())),*];
+                let on = all.into_iter().filter(|(_, is_on)| *is_on);
+                on.map(|(name, _)| name).collect()
+            }
+        }
+
         /// A run that has ended. A mechanism without a report was not asked for, or stepped aside.
         #[derive(Debug)]
         pub struct RunReport {
@@ -144,12 +156,7 @@ mechanisms! {
 impl Mechanisms {
     /// The first two that cannot run together.
     pub fn conflict(&self) -> Option<Conflict> {
-        let replication = self.replication.is_some();
-        if replication && self.page_cache.is_some() {
-            return Some(Conflict::ReplicationHidesPageCache);
-        }
-        let both = replication && self.file_placement.is_some();
-        both.then_some(Conflict::ReplicationHidesFiles)
+        Conflict::among(&self.names())
     }
 }
 
@@ -280,6 +287,8 @@ mod tests {
         };
         let conflict = mechanisms.conflict();
         assert_eq!(conflict, Some(Conflict::ReplicationHidesFiles));
+        let all = Conflict::among(Mechanisms::NAMES).expect("a conflict");
+        assert_eq!(all, Conflict::ReplicationHidesPageCache);
         mechanisms.file_placement = None;
         assert_eq!(mechanisms.conflict(), None);
     }

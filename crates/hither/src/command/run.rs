@@ -3,12 +3,14 @@
 
 mod arguments;
 mod automatic;
+mod choice;
 mod file_placement;
 pub(super) mod machine;
 mod memory;
 mod notes;
 mod page_cache;
 mod replicas;
+mod switch;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,16 +20,12 @@ use anyhow::Context;
 use clap::Args;
 use hither_analysis::format::printable_json;
 use hither_analysis::run_plan::RunPlan;
-use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
-use hither_live::memory::MemoryReport;
 use hither_live::observe::{TraceOptions, unseen};
-use hither_live::page_cache::PageCacheReport;
-use hither_live::replication::ReplicationReport;
 use hither_live::{
     Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions, has_one_node,
 };
 use hither_service::metrics;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::arguments::{KnowledgeArgs, OutputArgs};
 use self::file_placement::FilePlacementArgs;
@@ -35,11 +33,44 @@ use self::memory::MemoryArgs;
 use self::notes::Notes;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
+use self::switch::Switch;
 use super::options::recording;
 use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
 use crate::preload;
 use crate::ui::{Ui, write_to_stderr};
+
+/// Makes of the list of switches their arguments, and lists to go through.
+macro_rules! switches {
+    ($($heading:literal $name:ident: $args:ty;)*) => {
+        /// The switches, with their options.
+        #[derive(Args, Debug)]
+        struct Switches {
+            $(#[command(flatten, next_help_heading = $heading)]
+            $name: $args,)*
+        }
+
+        impl Switches {
+            /// All of them.
+            fn all(&self) -> Vec<&dyn Switch> {
+                vec![$(&self.$name),*]
+            }
+
+            /// All of them, to switch them on.
+            fn all_mut(&mut self) -> Vec<&mut dyn Switch> {
+                vec![$(&mut self.$name),*]
+            }
+        }
+    };
+}
+
+// The list: one switch for each mechanism. Help, summaries and documents have them in this order.
+switches! {
+    "Page cache" page_cache: PageCacheArgs;
+    "Replicas" replicas: ReplicaArgs;
+    "File placement" file_placement: FilePlacementArgs;
+    "Memory" memory: MemoryArgs;
+}
 
 /// Run a program and steer its page cache, files or memory
 ///
@@ -59,17 +90,8 @@ pub(super) struct Run {
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
 
-    #[command(flatten, next_help_heading = "Page cache")]
-    page_cache: PageCacheArgs,
-
-    #[command(flatten, next_help_heading = "Replicas")]
-    replicas: ReplicaArgs,
-
-    #[command(flatten, next_help_heading = "File placement")]
-    file_placement: FilePlacementArgs,
-
-    #[command(flatten, next_help_heading = "Memory")]
-    memory: MemoryArgs,
+    #[command(flatten)]
+    switches: Switches,
 
     #[command(flatten, next_help_heading = "Plan and profile")]
     knowledge: KnowledgeArgs,
@@ -136,21 +158,21 @@ impl Subcommand for Run {
     const NAME: &'static str = "run";
 
     fn run(mut self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        let switches = self.switches();
+        let given = self.on().first().map(|switch| switch.given_switch());
         if let Some(path) = self.knowledge.plan.take() {
-            if let [first, ..] = switches[..] {
-                let message = format!("{first} with --plan: the plan says what to do");
+            if let Some(given) = given {
+                let message = format!("{given} with --plan: the plan says what to do");
                 return Err(Usage(message).into());
             }
             self.apply_plan(&path, ui)?;
-        } else if switches.is_empty() {
+        } else if given.is_none() {
             self.switch_on_automatically(ui)?;
         }
         self.check_pairs()?;
         self.check_options()?;
-        let file_placement = self
-            .file_placement
-            .options(&self.output, self.is_combined())?;
+        for switch in self.on() {
+            switch.check(&self.output, self.is_combined())?;
+        }
         if let Some(at) = self.output.metrics {
             let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
@@ -161,7 +183,7 @@ impl Subcommand for Run {
         if let Some(output) = &self.output.record {
             recording::note_recoverable(output, ui);
         }
-        let mechanisms = self.mechanisms(file_placement)?;
+        let mechanisms = self.mechanisms()?;
         if let Some(memory) = &mechanisms.memory {
             memory::note_small_regions(memory, ui);
         }
@@ -182,11 +204,8 @@ impl Subcommand for Run {
         } else {
             self.report(&ran, ui)
         }
-        if let Some(page_cache) = &ran.page_cache {
-            page_cache::learn(&self.knowledge, page_cache, ui);
-        }
-        if let Some(memory) = &ran.memory {
-            memory::learn(&self.knowledge, memory, ui);
+        for switch in self.on() {
+            switch.learn(&ran, &self.knowledge, ui);
         }
         if let Some(recorded) = ran.recorded {
             let recorded = recorded.map_err(exit::not_started)?;
@@ -200,62 +219,35 @@ impl Subcommand for Run {
 
 impl Run {
     /// The switches that are on.
-    fn switches(&self) -> Vec<&'static str> {
-        let page_cache = self.page_cache.switch().unwrap_or(page_cache::SWITCH);
-        let switches = [
-            (page_cache, self.page_cache.switch().is_some()),
-            (replicas::SWITCH, self.replicas.policy.is_some()),
-            (file_placement::SWITCH, self.file_placement.policy.is_some()),
-            (memory::SWITCH, self.memory.policy.is_some()),
-        ];
-        let on = switches.into_iter().filter(|(_, is_on)| *is_on);
-        on.map(|(switch, _)| switch).collect()
+    fn on(&self) -> Vec<&dyn Switch> {
+        let mut all = self.switches.all();
+        all.retain(|switch| switch.is_on());
+        all
     }
 
     /// Whether several mechanisms are on.
     fn is_combined(&self) -> bool {
-        self.switches().len() > 1
+        self.on().len() > 1
     }
 
     /// Refuses two switches that exclude each other.
     fn check_pairs(&self) -> Result<(), Usage> {
-        let on = self.switches();
-        let replicas = replicas::SWITCH;
-        let page_cache = self.page_cache.switch().unwrap_or(page_cache::SWITCH);
-        let pairs = [
-            (page_cache, replicas, Conflict::ReplicationHidesPageCache),
-            (
-                replicas,
-                file_placement::SWITCH,
-                Conflict::ReplicationHidesFiles,
-            ),
-        ];
-        for (first, second, why) in pairs {
-            if on.contains(&first) && on.contains(&second) {
-                return Err(Usage(format!("{first} with {second}: {why}")));
-            }
-        }
-        Ok(())
+        let on = self.on();
+        let names: Vec<&str> = on.iter().map(|switch| switch.mechanism()).collect();
+        let Some(conflict) = Conflict::among(&names) else {
+            return Ok(());
+        };
+        let of = |name| on.iter().find(|switch| switch.mechanism() == name);
+        let switches = conflict.between().into_iter().filter_map(of);
+        let switches: Vec<&str> = switches.map(|switch| switch.given_switch()).collect();
+        Err(Usage(format!("{}: {conflict}", switches.join(" with "))))
     }
 
     /// The options of each mechanism that is on.
-    fn mechanisms(
-        &self,
-        file_placement: Option<FilePlacementOptions>,
-    ) -> anyhow::Result<Mechanisms> {
-        let mut mechanisms = Mechanisms {
-            file_placement,
-            ..Mechanisms::default()
-        };
-        if self.page_cache.switch().is_some() {
-            let options = page_cache::options(&self.page_cache, &self.knowledge)?;
-            mechanisms.page_cache = Some(options);
-        }
-        if let Some(policy) = &self.replicas.policy {
-            mechanisms.replication = Some(replicas::options(&self.replicas, policy)?);
-        }
-        if let Some(policy) = &self.memory.policy {
-            mechanisms.memory = Some(memory::options(&self.memory, policy, &self.knowledge)?);
+    fn mechanisms(&self) -> anyhow::Result<Mechanisms> {
+        let mut mechanisms = Mechanisms::default();
+        for switch in self.on() {
+            switch.add_to(&mut mechanisms, &self.knowledge)?;
         }
         Ok(mechanisms)
     }
@@ -267,17 +259,8 @@ impl Run {
             dry_run: self.output.dry_run,
             is_combined: self.is_combined(),
         };
-        if let Some(report) = &ran.page_cache {
-            page_cache::report(report, &notes);
-        }
-        if let Some(report) = &ran.replication {
-            replicas::report(report, &notes);
-        }
-        if let Some(report) = &ran.file_placement {
-            file_placement::report(report, &notes);
-        }
-        if let Some(report) = &ran.memory {
-            memory::report(report, &notes);
+        for switch in self.on() {
+            switch.report(ran, &notes);
         }
         if notes.is_combined {
             notes.agent(ran.agent, ran.ran);
@@ -286,32 +269,10 @@ impl Run {
 
     /// The summary as JSON: the figures of the only mechanism, or an object with those of each.
     fn document(&self, ran: &RunReport) -> Value {
-        // On a machine with one node, mechanisms that move pages do nothing.
-        let aside = || json!({ "nodes": 1 });
-        let page_cache = ran.page_cache.as_ref().map(PageCacheReport::to_json);
-        let replicas = ran.replication.as_ref().map(ReplicationReport::to_json);
-        let placed = ran
-            .file_placement
-            .as_ref()
-            .map(FilePlacementReport::to_json);
-        let files = self.file_placement.policy.as_ref();
-        let files = files.map(|_| placed.unwrap_or_else(aside));
-        let memory = ran.memory.as_ref().map(MemoryReport::to_json);
-        let memory = self
-            .memory
-            .policy
-            .as_ref()
-            .map(|_| memory.unwrap_or_else(aside));
-        let documents = [
-            ("page_cache", page_cache),
-            ("replicas", replicas),
-            ("file_placement", files),
-            ("memory", memory),
-        ];
-        let documents = documents
-            .into_iter()
-            .filter_map(|(name, document)| Some((name.to_owned(), document?)));
-        let mut documents: serde_json::Map<String, Value> = documents.collect();
+        let on = self.on().into_iter();
+        let figures =
+            on.filter_map(|switch| Some((switch.key().to_owned(), switch.document(ran)?)));
+        let mut documents: serde_json::Map<String, Value> = figures.collect();
         match documents.len() {
             1 => documents
                 .values_mut()
@@ -324,34 +285,20 @@ impl Run {
 
     /// Refuses options of switches that are off.
     fn check_options(&self) -> Result<(), Usage> {
-        let (page_cache, memory) = (&self.page_cache, &self.memory);
-        let learns = page_cache.policy.is_some() || memory.policy.is_some();
-        let options = [
-            (
-                page_cache.switch().is_some(),
-                page_cache.options(),
-                page_cache::SWITCH,
-            ),
-            (
-                self.replicas.policy.is_some(),
-                self.replicas.options(),
-                replicas::SWITCH,
-            ),
-            (memory.policy.is_some(), memory.options(), memory::SWITCH),
-            (
-                learns,
-                self.knowledge.options(),
-                "--page-cache and --memory",
-            ),
-        ];
-        for (is_on, options, switch) in options {
-            if !is_on && let Some(option) = options {
-                return Err(Usage(format!(
-                    "{option} is an option of {switch}, which is off"
-                )));
-            }
+        let all = self.switches.all();
+        let off = all.iter().filter(|switch| !switch.is_on());
+        let unused = off.filter_map(|switch| Some((switch.option()?, switch.switch().to_owned())));
+        let learning = all.iter().filter(|switch| switch.learns());
+        let learns = learning.clone().any(|switch| switch.policy().is_some());
+        let learning: Vec<&str> = learning.map(|switch| switch.switch()).collect();
+        let profile = self.knowledge.options().filter(|_| !learns);
+        let profile = profile.map(|option| (option, learning.join(" and ")));
+        match unused.chain(profile).next() {
+            Some((option, switch)) => Err(Usage(format!(
+                "{option} is an option of {switch}, which is off"
+            ))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Applies the settings of a plan as if they were options.
@@ -363,23 +310,11 @@ impl Run {
                 path.display()
             ));
         }
-        let cache = plan
-            .cache
-            .as_deref()
-            .map(page_cache::cache_bytes)
-            .transpose();
-        let cache = cache.map_err(|why| Usage(format!("{}: cache: {why}", path.display())))?;
         let is_forced = self.knowledge.force || self.output.dry_run;
-        if let (Some(cache), None, false) = (cache, self.page_cache.cache, is_forced) {
-            page_cache::refuse_small(cache)
-                .map_err(|Usage(why)| Usage(format!("{}: {why}", path.display())))?;
-        }
-        self.page_cache.cache = self.page_cache.cache.or(cache);
-        self.page_cache.policy = plan.page_cache;
-        self.replicas.policy = plan.replicas;
-        self.file_placement.policy = plan.file_placement;
-        self.memory.policy = plan.memory;
-        self.check_pairs()
+        let mut switches = self.switches.all_mut().into_iter();
+        switches
+            .try_for_each(|switch| switch.apply_plan(&plan, is_forced))
+            .and_then(|()| self.check_pairs())
             .and_then(|()| self.check_options())
             .map_err(|Usage(why)| Usage(format!("{}: {why}", path.display())))?;
         Ok(())
@@ -391,12 +326,8 @@ impl Run {
         if !self.output.json {
             ui.note(choice);
         }
-        if let Some(reason) = choice.page_cache {
-            self.page_cache.policy = Some(page_cache::DEFAULT_POLICY.to_owned());
-            self.page_cache.available = reason.cache_bytes();
-        }
-        if choice.memory.is_some() {
-            self.memory.policy = Some(memory::DEFAULT_POLICY.to_owned());
+        for switch in self.switches.all_mut() {
+            switch.choose(&choice);
         }
         Ok(())
     }
@@ -407,7 +338,7 @@ impl Run {
             && let Some(why) = unseen(program)
         {
             let program = program.display();
-            ui.note(if self.page_cache.is_limited() {
+            ui.note(if self.switches.page_cache.is_limited() {
                 format!("of {program} only the files are seen that it has open: {why}")
             } else {
                 format!("{program} is left as it is, but for programs that it starts: {why}")
@@ -456,5 +387,27 @@ impl Run {
             record,
             session,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// Only the switches.
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        switches: Switches,
+    }
+
+    #[test]
+    fn each_mechanism_has_a_switch() {
+        let switches = Arguments::parse_from(["hither"]).switches;
+        let names = switches.all().into_iter().map(Switch::mechanism);
+        assert_eq!(names.collect::<Vec<_>>(), Mechanisms::NAMES);
+        assert!(switches.all().iter().all(|switch| !switch.is_on()));
     }
 }

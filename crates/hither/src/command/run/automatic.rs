@@ -11,6 +11,7 @@ use std::fmt;
 
 use hither_analysis::format::bytes;
 
+use super::choice::{Choice, MemoryReason, PageCacheReason};
 use super::machine::{Limit, MachineState};
 use super::{memory, page_cache};
 
@@ -18,51 +19,6 @@ use super::{memory, page_cache};
 /// it. A loop of 42 MiB in a cgroup of 64 MiB, which fits without the agent, read 63 to 153 MiB
 /// from storage with it (2026-11).
 const FILES_MIN_BYTES: u64 = 96 << 20;
-
-/// What is switched on, and why. As text it is one line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
-    /// Why the page cache is steered.
-    pub(super) page_cache: Option<PageCacheReason>,
-    /// Why memory is placed.
-    pub(super) memory: Option<MemoryReason>,
-    machine: MachineState,
-}
-
-/// Why steering the page cache can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageCacheReason {
-    /// A memory cgroup has a limit.
-    Limit {
-        /// The limit.
-        bytes: u64,
-    },
-    /// The files that the command line names are larger than what is available.
-    FilesDoNotFit {
-        /// The size of these files.
-        files_bytes: u64,
-        /// What is available.
-        available_bytes: u64,
-    },
-}
-
-/// Why placing memory can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryReason {
-    nodes: usize,
-}
-
-impl PageCacheReason {
-    /// The budget for the program's files. `None`: the cgroup's limit decides.
-    pub(super) fn cache_bytes(self) -> Option<u64> {
-        match self {
-            PageCacheReason::Limit { .. } => None,
-            PageCacheReason::FilesDoNotFit {
-                available_bytes, ..
-            } => Some(available_bytes),
-        }
-    }
-}
 
 /// Chooses what to switch on.
 pub(super) fn choose(machine: &MachineState) -> Choice {

@@ -3,6 +3,7 @@
 
 use clap::Args;
 use hither_analysis::format::{counted, duration_ns, percent};
+use hither_analysis::run_plan::RunPlan;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
@@ -10,9 +11,12 @@ use hither_live::file_placement::{
     FileMigrationReport, FilePlacementOptions, FilePlacementReport, ReadPlacementReport,
 };
 use hither_live::numa::calibration;
+use hither_live::{Mechanisms, RunReport};
+use serde_json::Value;
 
-use super::arguments::OutputArgs;
+use super::arguments::{KnowledgeArgs, OutputArgs};
 use super::notes::Notes;
+use super::switch::{Switch, stepped_aside};
 use crate::exit::Usage;
 use crate::ui::Ui;
 
@@ -38,37 +42,77 @@ pub(super) struct FilePlacementArgs {
         require_equals = true,
         default_missing_value = DEFAULT_POLICY
     )]
-    pub(super) policy: Option<String>,
+    policy: Option<String>,
 }
 
 impl FilePlacementArgs {
-    /// The options of the mechanism, if the switch is on.
-    pub(super) fn options(
-        &self,
-        output: &OutputArgs,
-        is_combined: bool,
-    ) -> Result<Option<FilePlacementOptions>, Usage> {
-        let Some(text) = &self.policy else {
-            return Ok(None);
-        };
-        let options = FilePlacementOptions {
-            policy: policy(text)?,
+    /// The options of the mechanism, if it is on.
+    fn options(&self) -> Result<Option<FilePlacementOptions>, Usage> {
+        let policy = self.policy.as_deref().map(policy).transpose()?;
+        Ok(policy.map(|policy| FilePlacementOptions {
+            policy,
             cache: calibration::cache_folder(),
-        };
-        // --log and --metrics may be for another mechanism. A dry run is not possible, since the
-        // program itself places pages.
+        }))
+    }
+}
+
+impl Switch for FilePlacementArgs {
+    fn mechanism(&self) -> &'static str {
+        "file_placement"
+    }
+
+    fn switch(&self) -> &'static str {
+        SWITCH
+    }
+
+    fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    fn apply_plan(&mut self, plan: &RunPlan, _is_forced: bool) -> Result<(), Usage> {
+        self.policy = plan.file_placement.clone();
+        Ok(())
+    }
+
+    /// --log and --metrics may be for another mechanism. A dry run is not possible where the
+    /// program itself places pages.
+    fn check(&self, output: &OutputArgs, is_combined: bool) -> Result<(), Usage> {
         let watched = [
             ("--dry-run", output.dry_run),
             ("--log", !is_combined && output.log.is_some()),
             ("--metrics", !is_combined && output.metrics.is_some()),
         ];
-        match watched.iter().find(|(_, given)| *given) {
-            Some((option, _)) if options.is_at_read() => Err(Usage(format!(
-                "{option} with {SWITCH}={text}: the program itself places pages as it reads, \
-                 so there is nothing to watch; with {SWITCH}=upm there is"
+        let is_at_read = self.options()?.is_some_and(|options| options.is_at_read());
+        let watched = watched.iter().find(|(_, is_given)| *is_given);
+        match watched.filter(|_| is_at_read) {
+            Some((option, _)) => Err(Usage(format!(
+                "{option} with {SWITCH}={}: the program itself places pages as it reads, \
+                 so there is nothing to watch; with {SWITCH}=upm there is",
+                self.policy.as_deref().unwrap_or_default()
             ))),
-            _ => Ok(Some(options)),
+            None => Ok(()),
         }
+    }
+
+    fn add_to(&self, mechanisms: &mut Mechanisms, _: &KnowledgeArgs) -> anyhow::Result<()> {
+        mechanisms.file_placement = self.options()?;
+        Ok(())
+    }
+
+    fn report(&self, ran: &RunReport, notes: &Notes<'_>) {
+        match &ran.file_placement {
+            Some(FilePlacementReport::AtRead(report)) => report_placement(report, notes.ui),
+            Some(FilePlacementReport::Migration(report)) => report_migration(report, notes),
+            None => {}
+        }
+    }
+
+    fn document(&self, ran: &RunReport) -> Option<Value> {
+        let figures = ran
+            .file_placement
+            .as_ref()
+            .map(FilePlacementReport::to_json);
+        self.is_on().then(|| figures.unwrap_or_else(stepped_aside))
     }
 }
 
@@ -86,14 +130,6 @@ fn policy(text: &str) -> Result<Spec<PlacementEntry>, Usage> {
             "{SWITCH}={name}: it does not place pages of files; round-robin and single-node \
              place them as they come into memory, upm moves them to where they are read"
         ))),
-    }
-}
-
-/// Prints the summary.
-pub(super) fn report(report: &FilePlacementReport, notes: &Notes<'_>) {
-    match report {
-        FilePlacementReport::AtRead(report) => report_placement(report, notes.ui),
-        FilePlacementReport::Migration(report) => report_migration(report, notes),
     }
 }
 

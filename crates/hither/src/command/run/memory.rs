@@ -3,6 +3,7 @@
 use clap::Args;
 use hither_analysis::format::{count, counted, duration_ns, percent};
 use hither_analysis::profile::{self, RegionProfile};
+use hither_analysis::run_plan::RunPlan;
 use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
@@ -11,10 +12,13 @@ use hither_kernel::samplers;
 use hither_live::iterations::FoundIterations;
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
 use hither_live::numa::{PagePolicy, calibration};
+use hither_live::{Mechanisms, RunReport};
 use hither_sim::Size;
 
 use super::arguments::KnowledgeArgs;
+use super::choice::Choice;
 use super::notes::Notes;
+use super::switch::{Switch, stepped_aside};
 use crate::exit::Usage;
 use crate::ui::Ui;
 
@@ -47,7 +51,7 @@ pub(super) struct MemoryArgs {
         require_equals = true,
         default_missing_value = DEFAULT_POLICY
     )]
-    pub(super) policy: Option<String>,
+    policy: Option<String>,
 
     /// The smallest allocation whose pages are placed [default: 1MiB]
     #[arg(long, value_name = "BYTES", value_parser = region_min, hide_short_help = true)]
@@ -69,14 +73,69 @@ pub(super) struct MemoryArgs {
     cpu_budget: Option<u32>,
 }
 
-impl MemoryArgs {
-    /// The first option of this switch that is given.
-    pub(super) fn options(&self) -> Option<&'static str> {
+impl Switch for MemoryArgs {
+    fn mechanism(&self) -> &'static str {
+        "memory"
+    }
+
+    fn switch(&self) -> &'static str {
+        SWITCH
+    }
+
+    fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    fn option(&self) -> Option<&'static str> {
         match (self.region_min, &self.counters) {
             (Some(_), _) => Some("--region-min"),
             (_, Some(_)) => Some("--counters"),
             _ => self.cpu_budget.map(|_| "--cpu-budget"),
         }
+    }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn apply_plan(&mut self, plan: &RunPlan, _is_forced: bool) -> Result<(), Usage> {
+        self.policy = plan.memory.clone();
+        Ok(())
+    }
+
+    fn choose(&mut self, choice: &Choice) {
+        if choice.memory.is_some() {
+            self.policy = Some(DEFAULT_POLICY.to_owned());
+        }
+    }
+
+    fn add_to(&self, mechanisms: &mut Mechanisms, knowledge: &KnowledgeArgs) -> anyhow::Result<()> {
+        if let Some(policy) = &self.policy {
+            mechanisms.memory = Some(options(self, policy, knowledge)?);
+        }
+        Ok(())
+    }
+
+    fn report(&self, ran: &RunReport, notes: &Notes<'_>) {
+        if let Some(ran) = &ran.memory {
+            report(ran, notes);
+        }
+    }
+
+    fn document(&self, ran: &RunReport) -> Option<serde_json::Value> {
+        let figures = ran.memory.as_ref().map(MemoryReport::to_json);
+        self.is_on().then(|| figures.unwrap_or_else(stepped_aside))
+    }
+
+    fn learn(&self, ran: &RunReport, knowledge: &KnowledgeArgs, ui: &Ui) {
+        let Some(ran) = &ran.memory else {
+            return;
+        };
+        let learnt = RegionProfile {
+            call_sites: ran.sites.clone(),
+            placements: ran.saved_placements.clone(),
+        };
+        knowledge.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
     }
 }
 
@@ -167,7 +226,7 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
 }
 
 /// The options of the mechanism.
-pub(super) fn options(
+fn options(
     args: &MemoryArgs,
     policy: &str,
     knowledge: &KnowledgeArgs,
@@ -200,15 +259,6 @@ pub(super) fn options(
     })
 }
 
-/// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
-    let learnt = RegionProfile {
-        call_sites: pages.sites.clone(),
-        placements: pages.saved_placements.clone(),
-    };
-    knowledge.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
-}
-
 /// Notes if the policy's own smallest region is larger than --region-min.
 pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
     let region_min = options.region_min;
@@ -224,7 +274,7 @@ pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
 }
 
 /// Prints the summary.
-pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
+fn report(pages: &MemoryReport, notes: &Notes<'_>) {
     let ui = notes.ui;
     let (summary, dry_run) = (&pages.summary, notes.dry_run);
     let undecided = summary.regions - summary.far - summary.near - summary.plain;

@@ -3,15 +3,20 @@
 use clap::Args;
 use hither_analysis::format::{bytes, counted, duration_ns, less_or_more};
 use hither_analysis::profile;
+use hither_analysis::run_plan::RunPlan;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, baseline, replacement_policies};
 use hither_kernel::cgroup::MemoryGroup;
 use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
+use hither_live::{Mechanisms, RunReport};
 use hither_sim::Size;
+use serde_json::Value;
 
 use super::arguments::KnowledgeArgs;
+use super::choice::Choice;
 use super::machine::MachineState;
 use super::notes::Notes;
+use super::switch::Switch;
 use crate::exit::Usage;
 use crate::ui::Ui;
 
@@ -19,7 +24,7 @@ use crate::ui::Ui;
 pub(super) const SWITCH: &str = "--page-cache";
 
 /// The switch for programs whose files are to leave nothing in the page cache.
-pub(super) const NO_CACHE_SWITCH: &str = "--no-cache";
+const NO_CACHE_SWITCH: &str = "--no-cache";
 
 /// The policy if none is named.
 pub(super) const DEFAULT_POLICY: &str = "pcc";
@@ -38,7 +43,7 @@ pub(super) struct PageCacheArgs {
         require_equals = true,
         default_missing_value = DEFAULT_POLICY
     )]
-    pub(super) policy: Option<String>,
+    policy: Option<String>,
 
     /// Limit for its files [default: the cgroup's]
     ///
@@ -47,7 +52,7 @@ pub(super) struct PageCacheArgs {
     /// cache is not counted in blocks. Without it, the limit is what the memory cgroup leaves for
     /// files. It is required if no memory cgroup has one.
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
-    pub(super) cache: Option<u64>,
+    cache: Option<u64>,
 
     /// Leave nothing cached behind, as for backups
     ///
@@ -55,11 +60,11 @@ pub(super) struct PageCacheArgs {
     /// written it back, but for the last 8MiB; at the end these go, too. What other programs had
     /// cached stays, so that a backup does not evict the pages of a database.
     #[arg(long, conflicts_with_all = ["page_cache", "cache"])]
-    pub(super) no_cache: bool,
+    no_cache: bool,
 
     /// What is available for these files, if that is known without a memory cgroup.
     #[arg(skip)]
-    pub(super) available: Option<u64>,
+    available: Option<u64>,
 
     /// Also steer files that were cached before the program opened them
     ///
@@ -76,25 +81,87 @@ pub(super) struct PageCacheArgs {
 }
 
 impl PageCacheArgs {
-    /// The switch that is on, if one is.
-    pub(super) fn switch(&self) -> Option<&'static str> {
-        match self.policy {
-            Some(_) => Some(SWITCH),
-            None => self.no_cache.then_some(NO_CACHE_SWITCH),
-        }
-    }
-
     /// Whether the page cache has a limit for these files.
     pub(super) fn is_limited(&self) -> bool {
         self.no_cache || self.policy.is_some() && self.cache.is_some()
     }
+}
 
-    /// The first option of this switch that is given.
-    pub(super) fn options(&self) -> Option<&'static str> {
+impl Switch for PageCacheArgs {
+    fn mechanism(&self) -> &'static str {
+        "page_cache"
+    }
+
+    fn switch(&self) -> &'static str {
+        SWITCH
+    }
+
+    fn given_switch(&self) -> &'static str {
+        if self.no_cache {
+            NO_CACHE_SWITCH
+        } else {
+            SWITCH
+        }
+    }
+
+    fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    fn is_on(&self) -> bool {
+        self.policy.is_some() || self.no_cache
+    }
+
+    fn option(&self) -> Option<&'static str> {
         match self.cache {
             Some(_) => Some("--cache"),
             None if self.all_files => Some("--all-files"),
             None => self.keep_readahead.then_some("--keep-readahead"),
+        }
+    }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn apply_plan(&mut self, plan: &RunPlan, is_forced: bool) -> Result<(), Usage> {
+        let cache = plan.cache.as_deref().map(cache_bytes).transpose();
+        let cache = cache.map_err(|why| Usage(format!("cache: {why}")))?;
+        if let (Some(cache), None, false) = (cache, self.cache, is_forced) {
+            refuse_small(cache)?;
+        }
+        self.cache = self.cache.or(cache);
+        self.policy = plan.page_cache.clone();
+        Ok(())
+    }
+
+    fn choose(&mut self, choice: &Choice) {
+        if let Some(reason) = choice.page_cache {
+            self.policy = Some(DEFAULT_POLICY.to_owned());
+            self.available = reason.cache_bytes();
+        }
+    }
+
+    fn add_to(&self, mechanisms: &mut Mechanisms, knowledge: &KnowledgeArgs) -> anyhow::Result<()> {
+        if self.is_on() {
+            mechanisms.page_cache = Some(options(self, knowledge)?);
+        }
+        Ok(())
+    }
+
+    fn report(&self, ran: &RunReport, notes: &Notes<'_>) {
+        if let Some(ran) = &ran.page_cache {
+            report(ran, notes);
+        }
+    }
+
+    fn document(&self, ran: &RunReport) -> Option<Value> {
+        ran.page_cache.as_ref().map(PageCacheReport::to_json)
+    }
+
+    fn learn(&self, ran: &RunReport, knowledge: &KnowledgeArgs, ui: &Ui) {
+        if let Some(ran) = &ran.page_cache {
+            knowledge.add_to_profile(|path| Ok(profile::save_sites(path, &ran.sites)?), ui);
         }
     }
 }
@@ -111,7 +178,7 @@ pub(super) fn bytes_are_needed(size: Size) -> String {
 }
 
 /// Parses the size of a cache that is large enough to be steered.
-pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
+fn cache_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) if bytes >= BUDGET_MIN_BYTES => Ok(bytes),
         Size::Bytes(_) => Err("drops are of 2MiB at once: give at least 8MiB".to_owned()),
@@ -173,7 +240,7 @@ fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
 /// Refuses the cache of a plan if memory leaves more than twice as much for files. Such a budget is
 /// an order, so the program would read more than without hither where its files fit into memory.
 /// From half on, the kernel's own count of reads ends steering that does not pay.
-pub(super) fn refuse_small(cache_bytes: u64) -> Result<(), Usage> {
+fn refuse_small(cache_bytes: u64) -> Result<(), Usage> {
     match MachineState::of_this_machine(&[]).left_for_files_bytes() {
         Some(left) if cache_bytes < left / 2 => Err(Usage(format!(
             "its cache of {} is less than half of the {} that memory leaves for files here, so \
@@ -188,10 +255,7 @@ pub(super) fn refuse_small(cache_bytes: u64) -> Result<(), Usage> {
 
 /// The options of the mechanism. Where nothing is kept, the kernel's order of eviction is as good
 /// as any.
-pub(super) fn options(
-    args: &PageCacheArgs,
-    knowledge: &KnowledgeArgs,
-) -> anyhow::Result<PageCacheOptions> {
+fn options(args: &PageCacheArgs, knowledge: &KnowledgeArgs) -> anyhow::Result<PageCacheOptions> {
     Ok(PageCacheOptions {
         policy: match &args.policy {
             Some(named) => policy(named)?,
@@ -208,13 +272,8 @@ pub(super) fn options(
     })
 }
 
-/// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(knowledge: &KnowledgeArgs, files: &PageCacheReport, ui: &Ui) {
-    knowledge.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
-}
-
 /// The summary of the run, in a few lines.
-pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
+fn report(files: &PageCacheReport, notes: &Notes<'_>) {
     let ui = notes.ui;
     let summary = &files.summary;
     ui.note(format_args!(

@@ -2,18 +2,23 @@
 
 use clap::Args;
 use hither_analysis::format::{bytes, count, counted, percent};
+use hither_analysis::run_plan::RunPlan;
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, placement_policies};
 use hither_core::registry::Mechanism;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Scope};
+use hither_live::{Mechanisms, RunReport};
 use hither_sim::Size;
+use serde_json::Value;
 
+use super::arguments::KnowledgeArgs;
 use super::notes::Notes;
 use super::page_cache::bytes_are_needed;
+use super::switch::Switch;
 use crate::exit::Usage;
 
 /// The switch.
-pub(super) const SWITCH: &str = "--replicas";
+const SWITCH: &str = "--replicas";
 
 /// The policy if none is named.
 const DEFAULT_POLICY: &str = "dual-layer";
@@ -33,7 +38,7 @@ pub(super) struct ReplicaArgs {
         require_equals = true,
         default_missing_value = DEFAULT_POLICY
     )]
-    pub(super) policy: Option<String>,
+    policy: Option<String>,
 
     /// Blocks that may have replicas: those on other nodes, or all [default: far]
     ///
@@ -46,13 +51,50 @@ pub(super) struct ReplicaArgs {
     replica_memory: Option<u64>,
 }
 
-impl ReplicaArgs {
-    /// The first option of this switch that is given.
-    pub(super) fn options(&self) -> Option<&'static str> {
+impl Switch for ReplicaArgs {
+    fn mechanism(&self) -> &'static str {
+        "replication"
+    }
+
+    fn key(&self) -> &'static str {
+        "replicas"
+    }
+
+    fn switch(&self) -> &'static str {
+        SWITCH
+    }
+
+    fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    fn option(&self) -> Option<&'static str> {
         match &self.replicate {
             Some(_) => Some("--replicate"),
             None => self.replica_memory.map(|_| "--replica-memory"),
         }
+    }
+
+    fn apply_plan(&mut self, plan: &RunPlan, _is_forced: bool) -> Result<(), Usage> {
+        self.policy = plan.replicas.clone();
+        Ok(())
+    }
+
+    fn add_to(&self, mechanisms: &mut Mechanisms, _: &KnowledgeArgs) -> anyhow::Result<()> {
+        if let Some(policy) = &self.policy {
+            mechanisms.replication = Some(options(self, policy)?);
+        }
+        Ok(())
+    }
+
+    fn report(&self, ran: &RunReport, notes: &Notes<'_>) {
+        if let Some(ran) = &ran.replication {
+            report(ran, notes);
+        }
+    }
+
+    fn document(&self, ran: &RunReport) -> Option<Value> {
+        ran.replication.as_ref().map(ReplicationReport::to_json)
     }
 }
 
@@ -84,7 +126,7 @@ fn policy(text: &str) -> Result<Spec<PlacementEntry>, Usage> {
 }
 
 /// The options of the mechanism.
-pub(super) fn options(args: &ReplicaArgs, text: &str) -> Result<ReplicationOptions, Usage> {
+fn options(args: &ReplicaArgs, text: &str) -> Result<ReplicationOptions, Usage> {
     Ok(ReplicationOptions {
         policy: policy(text)?,
         scope: match args.replicate.as_deref() {
@@ -96,7 +138,7 @@ pub(super) fn options(args: &ReplicaArgs, text: &str) -> Result<ReplicationOptio
 }
 
 /// Prints the summary.
-pub(super) fn report(replicas: &ReplicationReport, notes: &Notes<'_>) {
+fn report(replicas: &ReplicationReport, notes: &Notes<'_>) {
     let ui = notes.ui;
     let (summary, dry_run) = (&replicas.summary, notes.dry_run);
     if replicas.nothing_is_far {
