@@ -128,6 +128,9 @@ macro_rules! hexadecimal_numbers {
 hexadecimal_numbers! {
     /// An address in the memory of a process.
     Address;
+    /// A file that a program has opened, by the number that the library gave it: it stays the same
+    /// for as long as the file does, in all processes of the session.
+    FileKey;
 }
 
 impl Address {

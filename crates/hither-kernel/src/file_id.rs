@@ -1,6 +1,7 @@
 //! What names a file, whatever its path is: its inode, the inode with its birth time, and a key
 //! that is the same in every process.
 
+use hither_ids::FileKey;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
@@ -68,8 +69,9 @@ impl FileId {
     }
 
     /// Its key. The two lowest bits are free.
-    pub fn key(self) -> u64 {
-        (mix(self.device ^ mix(self.inode ^ mix(self.birth_ns))) & !3).max(4)
+    pub fn key(self) -> FileKey {
+        let key = mix(self.device ^ mix(self.inode ^ mix(self.birth_ns)));
+        FileKey((key & !3).max(4))
     }
 }
 

@@ -4,7 +4,7 @@
 //! [`crate::event_loop`] feeds all mechanisms of a run from one drain of its sources. A mechanism
 //! knows nothing of the others: they share only the run's [`RunState`].
 
-use hither_ids::Pid;
+use hither_ids::{FileKey, Pid};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -104,7 +104,7 @@ impl RunState {
 
     /// A mechanism does not need a file: stops the reporting of accesses to it, unless others use
     /// accesses to files, too.
-    pub(crate) fn stop_reporting(&self, file: u64) {
+    pub(crate) fn stop_reporting(&self, file: FileKey) {
         if self.file_users == 1 {
             self.library.stop_recording_file(file);
         }

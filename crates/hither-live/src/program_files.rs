@@ -1,7 +1,7 @@
 //! Opens the files that programs use: by path, by a descriptor of a program, or by the name that a
 //! file was given since in its folder.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
@@ -83,9 +83,9 @@ pub(crate) struct OpenedFile {
 /// See the module.
 pub(crate) struct ProgramFiles {
     cache: Arc<dyn PageCache>,
-    known: FxHashMap<u64, KnownFile>,
+    known: FxHashMap<FileKey, KnownFile>,
     /// What was cached of files whose records follow.
-    cached: FxHashMap<u64, Vec<Range<u64>>>,
+    cached: FxHashMap<FileKey, Vec<Range<u64>>>,
     /// How far the kernel reads ahead, by device.
     readahead_bytes: FxHashMap<u64, u64>,
     /// Where renamed files are looked for, if they are.
@@ -143,7 +143,7 @@ impl ProgramFiles {
         &mut self,
         ring: &RingInfo,
         record: &Record<'_>,
-    ) -> Option<(u64, OpenedFile)> {
+    ) -> Option<(FileKey, OpenedFile)> {
         let &Record::Object {
             object: file,
             id,
@@ -192,7 +192,7 @@ impl ProgramFiles {
     }
 
     /// Adds a file that a program uses without a record of it.
-    pub(crate) fn add(&mut self, file: u64, id: FileId, path: PathBuf, pid: Pid) {
+    pub(crate) fn add(&mut self, file: FileKey, id: FileId, path: PathBuf, pid: Pid) {
         let thread = Some((pid, pid.first_thread()));
         let known = self.known.entry(file);
         known.or_insert(KnownFile {
@@ -204,17 +204,17 @@ impl ProgramFiles {
     }
 
     /// The identity of a file.
-    pub(crate) fn id(&self, file: u64) -> Option<FileId> {
+    pub(crate) fn id(&self, file: FileKey) -> Option<FileId> {
         self.known.get(&file).map(|known| known.id)
     }
 
     /// The path where a file was last found.
-    pub(crate) fn path(&self, file: u64) -> Option<&Path> {
+    pub(crate) fn path(&self, file: FileKey) -> Option<&Path> {
         self.known.get(&file).map(|known| known.path.as_path())
     }
 
     /// How far the kernel reads ahead in a file. It is asked once of each device.
-    pub(crate) fn readahead_bytes(&mut self, file: u64) -> u64 {
+    pub(crate) fn readahead_bytes(&mut self, file: FileKey) -> u64 {
         let Some(known) = self.known.get(&file) else {
             return 0;
         };
@@ -224,7 +224,7 @@ impl ProgramFiles {
     }
 
     /// Opens a file, to be closed soon.
-    pub(crate) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, OpenError> {
+    pub(crate) fn open(&mut self, file: FileKey) -> Result<Box<dyn CachedFile>, OpenError> {
         let cache = Arc::clone(&self.cache);
         self.find(file, |path, id| cache.open(path, id))
     }
@@ -232,7 +232,7 @@ impl ProgramFiles {
     /// Opens a file with `open`.
     pub(crate) fn find<T>(
         &mut self,
-        file: u64,
+        file: FileKey,
         open: impl Fn(&Path, FileId) -> Result<T, OpenError>,
     ) -> Result<T, OpenError> {
         let known = self.known.get_mut(&file).ok_or(OpenError::NoFile)?;

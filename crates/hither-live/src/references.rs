@@ -1,6 +1,7 @@
 //! References to blocks, by the rule of [`hither_core::references`], with dense numbers for files
 //! and blocks, as policies need them.
 
+use hither_ids::FileKey;
 use std::ops::RangeInclusive;
 
 use hither_core::references::{BlockSize, LastRequests, Request};
@@ -31,7 +32,7 @@ pub(crate) struct References {
     block_size: BlockSize,
     last: LastRequests<Op>,
     files: Vec<ReferencedFile>,
-    by_key: FxHashMap<u64, u32>,
+    by_key: FxHashMap<FileKey, u32>,
     /// By block.
     positions: Vec<BlockPosition>,
     blocks: FxHashMap<BlockPosition, Block>,
@@ -39,7 +40,7 @@ pub(crate) struct References {
 
 #[derive(Debug)]
 struct ReferencedFile {
-    key: u64,
+    key: FileKey,
     blocks: Vec<Block>,
 }
 
@@ -67,7 +68,7 @@ impl References {
     }
 
     /// The number of a file, known or new.
-    pub(crate) fn file(&mut self, key: u64) -> u32 {
+    pub(crate) fn file(&mut self, key: FileKey) -> u32 {
         let next = self.files.len() as u32;
         let number = *self.by_key.entry(key).or_insert(next);
         if number == next {
@@ -79,7 +80,7 @@ impl References {
         number
     }
 
-    pub(crate) fn key(&self, file: u32) -> u64 {
+    pub(crate) fn key(&self, file: u32) -> FileKey {
         self.files[file as usize].key
     }
 
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn blocks_are_found_by_place_and_by_number() {
         let mut references = References::new(100);
-        let file = references.file(7);
+        let file = references.file(FileKey(7));
         let blocks = [9, 2].map(|index| references.block(file, index));
         assert_eq!(blocks, [Block(0), Block(1)]);
         assert_eq!(references.block(file, 9), Block(0));
@@ -143,6 +144,6 @@ mod tests {
         assert_eq!(references.position(Block(1)), second);
         assert_eq!(references.blocks_of(file), blocks);
         assert_eq!((references.files(), references.blocks()), (1, 2));
-        assert_eq!(references.key(file), 7);
+        assert_eq!(references.key(file), FileKey(7));
     }
 }

@@ -2,7 +2,7 @@
 //! its way into the ring. Run by `cargo test --benches` once each, so that it cannot rot.
 #![allow(unsafe_code, missing_docs)]
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -103,7 +103,7 @@ fn pushing(criterion: &mut Criterion) {
                     cpu: 0,
                     time_ns: black_box(1),
                     signature: 2,
-                    object: 3,
+                    object: FileKey(3),
                     offset: 4,
                     length: 5,
                 },

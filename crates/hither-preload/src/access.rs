@@ -1,6 +1,7 @@
 //! Accesses to files: the record of an access, how it gets into the thread's ring, and the filter
 //! that skips what the agent already knows.
 
+use hither_ids::FileKey;
 use std::cell::Cell;
 
 use hither_kernel::process::{monotonic_ns, tick_ns};
@@ -59,7 +60,7 @@ fn request_of(session: &ProgramSession, access: &Record<'_>) -> Option<(u64, Req
             offset,
             length,
             ..
-        } if session.block_bits() != 0 => Some((object, Request { op, offset, length })),
+        } if session.block_bits() != 0 => Some((object.0, Request { op, offset, length })),
         _ => None,
     }
 }
@@ -89,7 +90,7 @@ fn catching_up(session: &ProgramSession, access: &Record<'static>) -> Option<Rec
         ..
     } = &mut catching_up
     {
-        (*op, *flags, *object) = (last.op, 0, last_file);
+        (*op, *flags, *object) = (last.op, 0, FileKey(last_file));
         (*offset, *length) = (last.offset, last.length);
     }
     Some(catching_up)
@@ -151,7 +152,7 @@ fn record_at(
         cpu: thread::cpu(),
         time_ns,
         signature: 0,
-        object,
+        object: FileKey(object),
         offset,
         length,
     }

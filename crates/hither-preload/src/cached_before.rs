@@ -5,6 +5,7 @@
 //! 0.3 us, and 1.3 us more for each MiB that is cached (2026-11): of most files once, since all or
 //! nothing of them is cached.
 
+use hither_ids::FileKey;
 use hither_kernel::cached_parts::{self, Effort};
 use hither_kernel::page_bytes;
 use hither_kernel::syscalls;
@@ -43,7 +44,7 @@ pub(crate) fn push(
         },
         &mut |part| {
             let is_said = push(&Record::Cached {
-                object,
+                object: FileKey(object),
                 offset: part.start,
                 length: part.end - part.start,
             });

@@ -286,7 +286,7 @@ pub(crate) fn look_up(
 pub(crate) fn look_up_opened(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) {
     let mut cached_bytes = 0;
     let found = describe(fd, define, |status, push| {
-        let said = cached_before::push(fd, status.id.key(), status.size, push);
+        let said = cached_before::push(fd, status.id.key().0, status.size, push);
         cached_bytes = if said.is_whole { status.size } else { 0 };
         said.asked_pages
     });
@@ -418,7 +418,7 @@ fn describe(
     let asked_pages = ask(&status, define);
     let defined =
         define(&object(&status, asked_pages, path)) && (!is_direct(fd) || define(&direct(&status)));
-    status.id.key() | FILE | if defined { DEFINED } else { 0 }
+    status.id.key().0 | FILE | if defined { DEFINED } else { 0 }
 }
 
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.

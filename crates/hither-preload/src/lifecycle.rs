@@ -4,6 +4,7 @@
 //! Hooks call this module, and this module calls the features. No feature imports it, so that each
 //! can be read alone.
 
+use hither_ids::FileKey;
 use std::ffi::CStr;
 
 use hither_kernel::syscalls;
@@ -186,7 +187,12 @@ pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
         if flags & libc::O_DIRECT != 0
             && let Known::File(object) = files::known(fd)
         {
-            thread::push_apart(session, &Record::Direct { object });
+            thread::push_apart(
+                session,
+                &Record::Direct {
+                    object: FileKey(object),
+                },
+            );
         }
     }
 }

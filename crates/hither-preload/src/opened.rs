@@ -171,9 +171,9 @@ impl Opened<'_> {
             return Outcome::Done;
         };
         let key = status.id.key();
-        let remembered = Remembered::of(key, status.size);
+        let remembered = Remembered::of(key.0, status.size);
         if let Some(cached_bytes) = remembered.cached_bytes() {
-            files::defined(self.fd, key, cached_bytes);
+            files::defined(self.fd, key.0, cached_bytes);
             return Outcome::Done;
         }
         let path = match self.whole_path(buffers) {
@@ -188,7 +188,7 @@ impl Opened<'_> {
             session.push(producer, record, None) == Pushed::Taken
         };
         let said = if session.samples_cached() {
-            cached_before::push(self.fd, key, status.size, &mut push)
+            cached_before::push(self.fd, key.0, status.size, &mut push)
         } else {
             Said::default()
         };
@@ -196,7 +196,7 @@ impl Opened<'_> {
         let words = object.encode(&mut buffers.words);
         let record = buffers.words.get(..words).unwrap_or(&[]);
         if session.push(producer, record, None) == Pushed::Taken {
-            files::defined(self.fd, key, if said.is_whole { status.size } else { 0 });
+            files::defined(self.fd, key.0, if said.is_whole { status.size } else { 0 });
             remembered.remember(said.is_whole);
         }
         Outcome::Done

@@ -136,8 +136,8 @@ unsafe fn read_missing(
         Some(offset) => offset,
         None => syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
-    let pages = Pages::of(file, offset, count, status.size)?;
-    resident_filter::learn(fd, file, offset);
+    let pages = Pages::of(file.0, offset, count, status.size)?;
+    resident_filter::learn(fd, file.0, offset);
     if pages.are_resident() {
         return None;
     }
@@ -155,7 +155,7 @@ unsafe fn read_missing(
     let before = syscalls::block_signals(u64::MAX);
     let ours = syscalls::set_policy(Bind {
         mode: BindMode::Preferred,
-        nodes: resident_filter::node_of_window(nodes, file, offset),
+        nodes: resident_filter::node_of_window(nodes, file.0, offset),
     });
     if ours.is_err() {
         syscalls::block_signals(before);
@@ -168,7 +168,7 @@ unsafe fn read_missing(
     let _ = syscalls::set_policy(DEFAULT);
     syscalls::block_signals(before);
     session.count_file_read(true);
-    if let Some(pages) = Pages::of(file, offset, result.max(0) as u64, status.size) {
+    if let Some(pages) = Pages::of(file.0, offset, result.max(0) as u64, status.size) {
         pages.mark();
     }
     if result < 0 {

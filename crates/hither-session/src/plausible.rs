@@ -70,7 +70,7 @@ fn ends_by(limit: u64, start: u64, length: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use hither_ids::Address;
+    use hither_ids::{Address, FileKey};
     use hither_kernel::file_id::FileId;
 
     use super::*;
@@ -82,7 +82,7 @@ mod tests {
             cpu: 0,
             time_ns,
             signature: 0,
-            object: 0,
+            object: FileKey(0),
             offset,
             length,
         }
@@ -98,7 +98,7 @@ mod tests {
             access(Op::Map, 1, 0, end),
             access(Op::Truncate, 1, end, 0),
             Record::Object {
-                object: 0,
+                object: FileKey(0),
                 id: FileId {
                     device: u64::MAX,
                     inode: u64::MAX,

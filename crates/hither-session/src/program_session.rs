@@ -5,7 +5,7 @@
 //! Memory is asked for before it is written, because a store for which the kernel has none would be
 //! a SIGBUS in the program.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
@@ -136,9 +136,9 @@ impl ProgramSession {
 
     /// Whether accesses to the file of this key are not recorded any more.
     #[inline]
-    pub fn is_unrecorded(&self, object: u64) -> bool {
+    pub fn is_unrecorded(&self, file: FileKey) -> bool {
         let unrecorded = &self.segment.header().unrecorded;
-        unrecorded.place(object).load(Ordering::Relaxed) == object
+        unrecorded.place(file).load(Ordering::Relaxed) == file.0
     }
 
     /// The nodes for the file pages that this process reads in, a bit each; 0 for where the kernel

@@ -9,7 +9,7 @@
 //! (16 bits), `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are
 //! zero-padded to whole words, with their length in a word before them.
 
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, FileKey, Pid};
 use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::memory_policy::{Bind, BindMode};
 
@@ -72,7 +72,7 @@ pub enum Record<'a> {
         /// The call site's signature; 0 where it is unknown.
         signature: u64,
         /// The file's key.
-        object: u64,
+        object: FileKey,
         /// Where in the file, in bytes.
         offset: u64,
         /// How many bytes were moved.
@@ -81,7 +81,7 @@ pub enum Record<'a> {
     /// A file, defined when it is first opened.
     Object {
         /// Its key.
-        object: u64,
+        object: FileKey,
         /// Which file it is.
         id: FileId,
         /// Size when opened, in bytes.
@@ -96,7 +96,7 @@ pub enum Record<'a> {
     /// A range of a file that was cached when the file was opened.
     Cached {
         /// The key of the file, which is defined next.
-        object: u64,
+        object: FileKey,
         /// Where in the file, in bytes.
         offset: u64,
         /// How many bytes.
@@ -164,7 +164,7 @@ pub enum Record<'a> {
     /// writes so bypasses the page cache.
     Direct {
         /// The key of the file.
-        object: u64,
+        object: FileKey,
     },
     /// Memory that the program got: an allocation of at least the session's `region_min` bytes. No
     /// part of it is in another region: such regions ended before.
@@ -355,7 +355,7 @@ impl<'a> Record<'a> {
                 offset,
                 length,
             } => {
-                for word in [time_ns, signature, object, offset, length] {
+                for word in [time_ns, signature, object.0, offset, length] {
                     writer.word(word);
                 }
                 (ACCESS, op as u8, u32::from(flags) | u32::from(cpu) << 16)
@@ -381,13 +381,13 @@ impl<'a> Record<'a> {
                 offset,
                 length,
             } => {
-                for word in [object, offset, length] {
+                for word in [object.0, offset, length] {
                     writer.word(word);
                 }
                 (CACHED, 0, 0)
             }
             Record::Direct { object } => {
-                writer.word(object);
+                writer.word(object.0);
                 (DIRECT, 0, 0)
             }
             Record::Region {
@@ -398,8 +398,8 @@ impl<'a> Record<'a> {
                 cpu,
                 kind,
             } => {
-                for word in [start, Address(length), Address(signature), Address(time_ns)] {
-                    writer.word(word.0);
+                for word in [start.0, length, signature, time_ns] {
+                    writer.word(word);
                 }
                 (REGION, kind as u8, u32::from(cpu))
             }
@@ -408,8 +408,8 @@ impl<'a> Record<'a> {
                 length,
                 time_ns,
             } => {
-                for word in [start, Address(length), Address(time_ns)] {
-                    writer.word(word.0);
+                for word in [start.0, length, time_ns] {
+                    writer.word(word);
                 }
                 (REGION_END, 0, 0)
             }
@@ -421,13 +421,8 @@ impl<'a> Record<'a> {
                 site,
                 time_ns,
             } => {
-                for word in [
-                    start,
-                    Address(length),
-                    Address(bind.nodes),
-                    Address(time_ns),
-                ] {
-                    writer.word(word.0);
+                for word in [start.0, length, bind.nodes, time_ns] {
+                    writer.word(word);
                 }
                 let site = if site { SITE_BOUND } else { 0 };
                 (BOUND, bind.mode as u8, error & !SITE_BOUND | site)
@@ -468,7 +463,7 @@ impl<'a> Record<'a> {
                 asked_pages,
                 path,
             } => {
-                for word in [object, id.device, id.inode, id.birth_ns, size] {
+                for word in [object.0, id.device, id.inode, id.birth_ns, size] {
                     writer.word(word);
                 }
                 writer.bytes(path, STRING_BYTES_MAX);
@@ -534,12 +529,12 @@ impl<'a> Record<'a> {
                 cpu: (b >> 16) as u16,
                 time_ns: reader.word()?,
                 signature: reader.word()?,
-                object: reader.word()?,
+                object: FileKey(reader.word()?),
                 offset: reader.word()?,
                 length: reader.word()?,
             },
             OBJECT => Record::Object {
-                object: reader.word()?,
+                object: FileKey(reader.word()?),
                 id: FileId {
                     device: reader.word()?,
                     inode: reader.word()?,
@@ -587,12 +582,12 @@ impl<'a> Record<'a> {
             EXEC_FAILED => Record::ExecFailed { pid: Pid(b) },
             IO_URING => Record::IoUring,
             CACHED => Record::Cached {
-                object: reader.word()?,
+                object: FileKey(reader.word()?),
                 offset: reader.word()?,
                 length: reader.word()?,
             },
             DIRECT => Record::Direct {
-                object: reader.word()?,
+                object: FileKey(reader.word()?),
             },
             REGION => Record::Region {
                 start: Address(reader.word()?),

@@ -5,6 +5,7 @@
 //! never used takes any, nor do the bind requests of a session that makes none.
 //! [`crate::session`] gives back what chunks had taken.
 
+use hither_ids::FileKey;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -142,8 +143,8 @@ impl Default for UnrecordedFiles {
 
 impl UnrecordedFiles {
     /// The place of a key, which is a hash already; its lowest bits are the same in all.
-    pub(crate) fn place(&self, key: u64) -> &AtomicU64 {
-        &self.0[(key >> 2) as usize % self.0.len()]
+    pub(crate) fn place(&self, key: FileKey) -> &AtomicU64 {
+        &self.0[(key.0 >> 2) as usize % self.0.len()]
     }
 }
 

@@ -4,7 +4,7 @@
 //! The segment (`shared_memory`) is freed with the last process that uses it. If the agent
 //! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -362,9 +362,9 @@ impl Session {
     }
 
     /// Stops recording accesses to the file of this key, as far as there is room to remember it.
-    pub fn stop_recording_file(&self, object: u64) {
+    pub fn stop_recording_file(&self, file: FileKey) {
         let unrecorded = &self.segment.header().unrecorded;
-        unrecorded.place(object).store(object, Ordering::Relaxed);
+        unrecorded.place(file).store(file.0, Ordering::Relaxed);
     }
 
     /// Has programs record no accesses to files until further notice, or record them again. A

@@ -1,6 +1,7 @@
 //! What a recording notes in the journal of its trace while the program runs, so that it can be
 //! recovered if the agent is killed.
 
+use hither_ids::FileKey;
 use hither_session::session::Lost;
 use hither_trace::schema::Losses;
 use hither_trace::{Result, TableRows, Writer};
@@ -88,7 +89,7 @@ impl Checkpoints {
         streams: &Streams,
     ) -> TableRows {
         let keys = tables.objects.keys();
-        let is_defined = |n: u32| definitions.objects.contains_key(&keys[n as usize]);
+        let is_defined = |n: u32| definitions.objects.contains_key(&FileKey(keys[n as usize]));
         let objects = self.objects.take(keys.len(), is_defined).into_iter();
         let objects = objects.map(|n| (n, tables.object_row(n, definitions)));
         let objects = objects.collect();

@@ -4,7 +4,7 @@
 //! 200 wake-ups a second when little comes. It holds events back for a while and sorts them
 //! ([`ReorderWindow`]). If writing fails, it goes on and counts what the trace lacks.
 
-use hither_ids::Pid;
+use hither_ids::{FileKey, Pid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -127,11 +127,11 @@ pub(crate) struct Collector {
     direct: FxHashSet<(u32, u64)>,
     direct_bytes: u64,
     /// What is mapped of each file, from the lowest byte to the highest.
-    mapped: FxHashMap<u64, Range<u64>>,
+    mapped: FxHashMap<FileKey, Range<u64>>,
     /// The touches of what is mapped, if these are recorded.
     touches: Option<MappedTouches>,
     /// Mappings that [`MappedTouches`] has yet to learn of: time, process, file, call site.
-    mappings: Vec<(u64, Pid, u64, u64)>,
+    mappings: Vec<(u64, Pid, FileKey, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -292,7 +292,7 @@ impl Collector {
                     read_bytes.resize(image + 1, 0);
                 }
                 read_bytes[image] = read_bytes[image].saturating_add(event.length);
-                if !direct.is_empty() && direct.contains(&(number, event.object)) {
+                if !direct.is_empty() && direct.contains(&(number, event.object.0)) {
                     *direct_bytes = direct_bytes.saturating_add(event.length);
                 }
             }
@@ -481,7 +481,7 @@ impl Collector {
     }
 
     /// Takes a mapping of a file into account.
-    fn mapped(&mut self, object: u64, offset: u64, length: u64) {
+    fn mapped(&mut self, object: FileKey, offset: u64, length: u64) {
         let range = offset..offset.saturating_add(length);
         let whole = self.mapped.entry(object).or_insert(range.clone());
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
@@ -489,7 +489,7 @@ impl Collector {
 
     /// The files that were mapped.
     fn mapped_files(&self, definitions: &Definitions) -> Vec<MappedBytes> {
-        let of_file = |(&object, range): (&u64, &Range<u64>)| {
+        let of_file = |(&object, range): (&FileKey, &Range<u64>)| {
             MappedBytes::of(object, definitions.object(object)?, range)
         };
         self.mapped.iter().filter_map(of_file).collect()
@@ -574,7 +574,7 @@ impl Sink for Collector {
             }
             Record::Direct { object } => {
                 let by = streams.of(ring);
-                self.direct.insert((streams.stream(by).image, object));
+                self.direct.insert((streams.stream(by).image, object.0));
             }
             // Sites and modules are defined by now. The rest says nothing of accesses to files.
             Record::Site { .. }
@@ -623,7 +623,7 @@ impl Sink for Collector {
 
 /// What is known of a file that was mapped, in bytes.
 struct MappedBytes {
-    object: u64,
+    object: FileKey,
     /// From the first to the last byte that was mapped.
     bytes: u64,
     /// What of these is in the page cache now. `None`: not known, for example if the file is gone.
@@ -632,7 +632,7 @@ struct MappedBytes {
 
 impl MappedBytes {
     /// `None` if nothing was mapped.
-    fn of(object: u64, file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
+    fn of(object: FileKey, file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
         let bytes = cut::mapped_bytes(&file.path, file.size, range)?;
         let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), file.id);
         let cached = opened

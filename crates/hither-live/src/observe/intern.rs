@@ -3,7 +3,7 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
 //! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
-use hither_ids::{Address, Pid, Tid};
+use hither_ids::{Address, FileKey, Pid, Tid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::Hash;
@@ -84,13 +84,13 @@ pub(crate) struct Definitions {
     /// Names of code made at run time, by their hashes.
     names: FxHashMap<u64, Box<str>>,
     perf_maps: PerfMaps,
-    pub(crate) objects: FxHashMap<u64, ObjectDefinition>,
+    pub(crate) objects: FxHashMap<FileKey, ObjectDefinition>,
     pub(crate) modules: FxHashMap<u64, Module>,
 }
 
 impl Definitions {
     /// What is known of a file.
-    pub(crate) fn object(&self, object: u64) -> Option<&ObjectDefinition> {
+    pub(crate) fn object(&self, object: FileKey) -> Option<&ObjectDefinition> {
         self.objects.get(&object)
     }
 

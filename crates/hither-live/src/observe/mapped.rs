@@ -13,7 +13,7 @@ mod arming;
 mod pattern;
 mod spaces;
 
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, FileKey, Pid};
 use std::ops::Range;
 use std::path::Path;
 
@@ -35,7 +35,7 @@ use spaces::Spaces;
 pub(super) struct Touch {
     pub(super) fault: Fault,
     /// The file's key.
-    pub(super) object: u64,
+    pub(super) object: FileKey,
     /// The call site that mapped it.
     pub(super) signature: u64,
     /// The process that did: this one, or one that it descends from.
@@ -46,7 +46,7 @@ pub(super) struct Touch {
 /// A file that programs have mapped by calls that were recorded.
 #[derive(Debug)]
 struct MappedFile {
-    object: u64,
+    object: FileKey,
     watched: WatchedFile,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct MappedTouches {
     /// Those of them that programs may write to where they are mapped.
     writable: FxHashSet<Inode>,
     /// The keys of files that a report of the kernel's names: their touches are seen.
-    reported: FxHashSet<u64>,
+    reported: FxHashSet<FileKey>,
     /// The devices of files where they are mapped, by those that `stat` gives.
     devices: FxHashMap<u64, u64>,
 }
@@ -89,7 +89,7 @@ impl MappedTouches {
     pub(super) fn on_map(
         &mut self,
         pid: Pid,
-        (object, signature): (u64, u64),
+        (object, signature): (FileKey, u64),
         file: Inode,
         (path, bytes): (&Path, u64),
     ) {
@@ -228,7 +228,7 @@ impl MappedTouches {
     }
 
     /// Whether the touches of a file are seen at all.
-    pub(super) fn sees(&self, object: u64) -> bool {
+    pub(super) fn sees(&self, object: FileKey) -> bool {
         self.reported.contains(&object)
     }
 

@@ -1,5 +1,6 @@
 //! The numbers that the rows of a trace use, and the rows that follow from them.
 
+use hither_ids::FileKey;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_trace::schema::{AccessRow, ObjectRow, ProcessRow, RowOp, ThreadRow};
 
@@ -11,7 +12,7 @@ use super::order::Timed;
 pub(super) struct Event {
     pub(super) time_ns: u64,
     pub(super) signature: u64,
-    pub(super) object: u64,
+    pub(super) object: FileKey,
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) stream: u32,
@@ -63,7 +64,7 @@ impl Tables {
     pub(super) fn row(&mut self, event: &Event, streams: &Streams, start_ns: u64) -> AccessRow {
         let time_ns = event.time_ns.saturating_sub(start_ns);
         let stream = streams.stream(event.stream);
-        let object = self.objects.number(event.object);
+        let object = self.objects.number(event.object.0);
         match self.seen_ns.get_mut(object as usize) {
             Some((first_ns, last_ns)) => {
                 *first_ns = time_ns.min(*first_ns);
@@ -94,7 +95,7 @@ impl Tables {
             last_seen_ns,
             ..ObjectRow::default()
         };
-        match definitions.object(self.objects.keys()[number as usize]) {
+        match definitions.object(FileKey(self.objects.keys()[number as usize])) {
             Some(file) => ObjectRow {
                 path: file.path.clone(),
                 device: file.id.device,

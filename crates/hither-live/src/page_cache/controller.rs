@@ -37,7 +37,7 @@ use hither_core::references::{LastRequests, Request};
 use hither_core::registry::{Mechanism, ReplacementEntry, baseline};
 use hither_core::site_profile::{self, SiteProfile};
 use hither_core::{Access, AccessResult, Block, Object, Op, Process, Site, Spec, Thread};
-use hither_ids::Tid;
+use hither_ids::{FileKey, Tid};
 use rustc_hash::FxHashMap;
 
 use self::attribution::Attribution;
@@ -71,7 +71,7 @@ const PARTIAL_DROP_PERIOD_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 struct TrackedFile {
-    key: u64,
+    key: FileKey,
     readers: ExtentReaders,
     stats: ReadStats,
     /// How far the kernel reads ahead in it.
@@ -106,7 +106,7 @@ pub(crate) struct PageCacheController {
     attribution: Attribution,
     unexplained: UnexplainedFiles,
     files: Vec<TrackedFile>,
-    by_key: FxHashMap<u64, u32>,
+    by_key: FxHashMap<FileKey, u32>,
     last_requests: LastRequests<Op>,
     /// Signatures; site 0 is the unknown one.
     sites: Numbers<u64>,
@@ -323,7 +323,7 @@ impl Controller for PageCacheController {
 }
 
 impl PageCacheController {
-    fn file(&mut self, key: u64) -> u32 {
+    fn file(&mut self, key: FileKey) -> u32 {
         *self.by_key.entry(key).or_insert_with(|| {
             self.files.push(TrackedFile {
                 key,
@@ -389,7 +389,7 @@ impl PageCacheController {
             } => {
                 let access = Access {
                     object: Object(file),
-                    site: Site(self.sites.number(key)),
+                    site: Site(self.sites.number(key.0)),
                     thread: Thread(reader),
                     ..Access::bare(0, Block(0))
                 };
@@ -666,7 +666,7 @@ impl PageCacheController {
     }
 
     /// The files with the most bytes read, at most `count`, by key.
-    pub(crate) fn busiest_files(&self, count: usize) -> Vec<(u64, ReadStats)> {
+    pub(crate) fn busiest_files(&self, count: usize) -> Vec<(FileKey, ReadStats)> {
         let all = self.files.iter().map(|file| (file.key, file.stats));
         busiest(all, count, |&(_, tally)| tally)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hither_ids::Tid;
+use hither_ids::{FileKey, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
@@ -17,8 +17,7 @@ pub(crate) type TimedInput = controller::TimedInput<Input>;
 pub(crate) enum Input {
     /// A program opened a file that it did not use before, or opened it again.
     Opened {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         /// Its size.
         bytes: u64,
         /// How far the kernel reads ahead in it.
@@ -28,14 +27,10 @@ pub(crate) enum Input {
         cached_before: Option<CachedBefore>,
     },
     /// Programs have a file open, and nothing is reported of it.
-    Unreported {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Unreported { file: FileKey },
     /// So much of a file is cached, if that can be said.
     FileCounted {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         cached_bytes: Option<u64>,
         /// Its file system counts what is read from storage.
         counts_reads: bool,
@@ -44,8 +39,7 @@ pub(crate) enum Input {
     },
     /// A program read or wrote bytes of a file.
     Access {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
         #[serde(with = "hex")]
@@ -57,50 +51,33 @@ pub(crate) enum Input {
     },
     /// A program mapped a part of a file to read it, and its page faults are watched. The file is
     /// of this size.
-    Watched {
-        #[serde(with = "hex")]
-        file: u64,
-        bytes: u64,
-    },
+    Watched { file: FileKey, bytes: u64 },
     /// A thread faulted at this offset of a file that is watched.
     Touched {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         thread: Tid,
     },
     /// A program mapped a part of a file in another way, or its page faults cannot be watched any
     /// more: accesses through the mapping are not seen.
-    Mapped {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Mapped { file: FileKey },
     /// A file was truncated to this size.
-    Cut {
-        #[serde(with = "hex")]
-        file: u64,
-        bytes: u64,
-    },
+    Cut { file: FileKey, bytes: u64 },
     /// A range was in the page cache before the program first accessed it, or so much of it.
     Preexisting {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
         cached_bytes: u64,
     },
     /// The page cache holds nothing of a range.
     Absent {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     },
     /// The file cannot be opened any more: removed, replaced, or not accessible.
-    Gone {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Gone { file: FileKey },
     /// The cache for the program's files has a new size: with steering, and without.
     Budget { bytes: u64, alone_bytes: u64 },
     /// The programs have read so much more from storage, by the kernel's account, and have read and
@@ -111,8 +88,7 @@ pub(crate) enum Input {
     /// A range ahead of a reader is cached. This input and the next three are given where there is a
     /// limit.
     CachedAhead {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     },
@@ -122,8 +98,7 @@ pub(crate) enum Input {
     /// What is cached of the extents from `offset` to `end`, without what is foreign: those that are
     /// not named have nothing. It took so many questions, and `goes_on` if there were no more.
     ExtentsCounted {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         end: u64,
         cached: Vec<CachedExtent>,
@@ -133,8 +108,7 @@ pub(crate) enum Input {
     /// A part of the extent at this offset was dropped, and so much of it is cached still: it is
     /// dirty, mapped, or being read in.
     Undropped {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         bytes: u64,
     },
@@ -159,41 +133,30 @@ pub(crate) struct CachedExtent {
 pub(crate) enum Order {
     /// Drop a range from the page cache. It may reach beyond the end of the file.
     Drop {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     },
     /// Say of which of these extents of a file the page cache holds nothing.
-    FindAbsent {
-        #[serde(with = "hex")]
-        file: u64,
-        offsets: Vec<u64>,
-    },
+    FindAbsent { file: FileKey, offsets: Vec<u64> },
     /// Say how much of a file is cached in all.
-    CountFile {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    CountFile { file: FileKey },
     /// Say what is cached of ranges of a file that programs have not come to: by extent, or to the
     /// page.
     FindPreexisting {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         ranges: Vec<Range<u64>>,
         by_extent: bool,
     },
     /// Say what is cached of ranges of a file that programs will read next.
     FindAhead {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         ranges: Vec<Range<u64>>,
     },
     /// Count by extent what is cached of a file from this offset on, without what is foreign, with
     /// so many questions at most.
     CountExtents {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         foreign: Vec<Range<u64>>,
         questions: u32,
@@ -201,10 +164,7 @@ pub(crate) enum Order {
     /// What programs have read from storage is to be counted now.
     Count,
     /// The page faults in a file are to be watched no more: it is not read in order.
-    Unwatch {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Unwatch { file: FileKey },
     /// Programs are to report no accesses for now, or to report them again.
     Pause { paused: bool },
     /// Programs are to disable readahead for files that they read at random: the page cache is full

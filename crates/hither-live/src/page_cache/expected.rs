@@ -7,6 +7,7 @@
 use hither_core::references::{Reported, Request};
 use hither_core::registry::Mechanism;
 use hither_core::{ExpectedReads, Op, Spec};
+use hither_ids::FileKey;
 use hither_trace::Trace;
 use hither_trace::schema::{AccessRow, RowOp, Seen, SiteRow};
 use rustc_hash::FxHashMap;
@@ -111,14 +112,14 @@ impl ExpectedRun<'_> {
         }
         let report = self.reported[thread].report(file, request, BLOCK_SIZE);
         if let Some((file, before)) = report.before {
-            self.report(row, file, before);
+            self.report(row, FileKey(file), before);
         }
         // By the rule, the parts of a request refer to what it refers to. So it is known which of
         // its blocks were missed.
         for index in BLOCK_SIZE.indices(request.offset, request.length) {
             let part = part_in(request, index);
             let missed = if report.is_reported {
-                self.report(row, file, part)
+                self.report(row, FileKey(file), part)
             } else {
                 [false; 2]
             };
@@ -128,7 +129,7 @@ impl ExpectedRun<'_> {
 
     /// The controller gets a request. Returns whether a block was missed, in the run and by LRU
     /// alone.
-    fn report(&mut self, row: &AccessRow, file: u64, request: Request<Op>) -> [bool; 2] {
+    fn report(&mut self, row: &AccessRow, file: FileKey, request: Request<Op>) -> [bool; 2] {
         let before = self.controller.missed();
         let site = self.sites.get(row.site as usize);
         let input = Input::Access {

@@ -15,6 +15,7 @@
 //! the victim, but only replicas can be victims, since the kernel decides about originals. Where
 //! programs wait for memory, an eighth of the replicas is dropped each time.
 
+use hither_ids::FileKey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -280,7 +281,7 @@ impl Controller for ReplicationController {
 }
 
 impl ReplicationController {
-    fn file(&mut self, key: u64) -> u32 {
+    fn file(&mut self, key: FileKey) -> u32 {
         let number = self.references.file(key);
         self.files
             .resize_with(self.references.files(), FileState::default);
@@ -305,7 +306,7 @@ impl ReplicationController {
 
     fn access(
         &mut self,
-        key: u64,
+        key: FileKey,
         access: Access,
         offset: u64,
         length: u64,
@@ -505,7 +506,7 @@ impl ReplicationController {
 
     /// A file has lost its lease and its replicas: to the placement it is as if all of it had been
     /// written.
-    fn ended(&mut self, key: u64) {
+    fn ended(&mut self, key: FileKey) {
         let (number, now_ns) = (self.file(key), self.now_ns);
         let file = self.file_mut(number);
         if file.lease == LeaseState::Held {

@@ -1,9 +1,9 @@
 //! The controller's inputs and orders, in the form in which they are logged.
 
+use hither_ids::FileKey;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
-use crate::decision_log::hex;
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
@@ -13,8 +13,7 @@ pub(crate) type TimedInput = controller::TimedInput<Input>;
 pub(crate) enum Input {
     /// A program read or wrote bytes of a file.
     Access {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
         /// Dense numbers of the program image and of its thread, and of the node that it ran on.
@@ -27,34 +26,22 @@ pub(crate) enum Input {
         count: u32,
     },
     /// A lease on the file was taken: its blocks can have replicas.
-    Held {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Held { file: FileKey },
     /// No lease could be taken. `later`: a later attempt may succeed.
-    NotHeld {
-        #[serde(with = "hex")]
-        file: u64,
-        later: bool,
-    },
+    NotHeld { file: FileKey, later: bool },
     /// The lease ended, and with it the file's replicas: a writer opened the file, or it was
     /// changed or removed.
-    Ended {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Ended { file: FileKey },
     /// The result of an order to replicate a block.
     Replicated {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         index: u32,
         node: u8,
         done: bool,
     },
     /// The page cache holds nothing of a range.
     Absent {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     },
@@ -74,35 +61,15 @@ pub(crate) enum Input {
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Take a lease on the file.
-    Hold {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Hold { file: FileKey },
     /// Release the lease.
-    Release {
-        #[serde(with = "hex")]
-        file: u64,
-    },
+    Release { file: FileKey },
     /// Say of which of these blocks of a file the page cache holds nothing.
-    FindAbsent {
-        #[serde(with = "hex")]
-        file: u64,
-        indices: Vec<u32>,
-    },
+    FindAbsent { file: FileKey, indices: Vec<u32> },
     /// Copy a block to a node.
-    Replicate {
-        #[serde(with = "hex")]
-        file: u64,
-        index: u32,
-        node: u8,
-    },
+    Replicate { file: FileKey, index: u32, node: u8 },
     /// Drop the copy.
-    Drop {
-        #[serde(with = "hex")]
-        file: u64,
-        index: u32,
-        node: u8,
-    },
+    Drop { file: FileKey, index: u32, node: u8 },
 }
 
 /// A decision of the controller.

@@ -18,6 +18,7 @@
 //! 5. [`access::push`]: the record goes into the thread's ring, and its end becomes the thread's
 //!    last access.
 
+use hither_ids::FileKey;
 use std::cell::Cell;
 
 use hither_references::BlockOfFile;
@@ -118,7 +119,7 @@ fn report(
             (Op::Read, Position::At(offset)) => files::was_cached(fd, offset, length),
             _ => false,
         };
-        if session.is_unrecorded(object) || session.skips_cached() && was_cached() {
+        if session.is_unrecorded(FileKey(object)) || session.skips_cached() && was_cached() {
             return Some(object);
         }
     }
@@ -197,7 +198,7 @@ fn update_readahead(session: &ProgramSession, fd: i32, access: &Record<'_>) {
                 let block = |byte: u64| (byte >> bits) as u32;
                 let (first, last) = (block(offset), access::last_block());
                 let goes_on = |last: BlockOfFile| {
-                    last.file == object && readahead::is_near(last.block as u32, first)
+                    last.file == object.0 && readahead::is_near(last.block as u32, first)
                 };
                 readahead::Read {
                     first,

@@ -79,14 +79,14 @@ impl Recording {
                     flags,
                     cpu,
                     signature,
-                    object,
+                    object: object.0,
                     offset,
                     length,
                 });
             }
             Record::Object {
                 object, path: name, ..
-            } => drop(self.objects.insert(object, path(name))),
+            } => drop(self.objects.insert(object.0, path(name))),
             Record::Site {
                 signature, frames, ..
             } => drop(self.sites.insert(signature, frames.to_vec())),

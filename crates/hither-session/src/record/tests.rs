@@ -1,7 +1,7 @@
 //! Records come back as they were written, and what is none is refused.
 
 use super::*;
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, FileKey, Pid};
 use hither_kernel::file_id::FileId;
 
 fn samples() -> Vec<Record<'static>> {
@@ -12,12 +12,12 @@ fn samples() -> Vec<Record<'static>> {
             cpu: 511,
             time_ns: 1,
             signature: u64::MAX,
-            object: 3,
+            object: FileKey(3),
             offset: 4,
             length: 5,
         },
         Record::Object {
-            object: 1,
+            object: FileKey(1),
             id: FileId {
                 device: 2,
                 inode: 3,
@@ -59,9 +59,11 @@ fn samples() -> Vec<Record<'static>> {
         },
         Record::ExecFailed { pid: Pid(5) },
         Record::IoUring,
-        Record::Direct { object: u64::MAX },
+        Record::Direct {
+            object: FileKey(u64::MAX),
+        },
         Record::Cached {
-            object: u64::MAX,
+            object: FileKey(u64::MAX),
             offset: 1 << 40,
             length: 4096,
         },
@@ -167,7 +169,7 @@ fn long_strings_are_cut_and_still_decode() {
     };
     assert_eq!((exe.len(), args.len()), (3072, 1024));
     Record::Object {
-        object: 1,
+        object: FileKey(1),
         id: FileId {
             device: 1,
             inode: 1,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::program_session::{ProgramSession, Pushed};
-use hither_ids::{Address, Pid, Tid};
+use hither_ids::{Address, FileKey, Pid, Tid};
 
 fn session(rings: usize, ring_bytes: usize) -> Session {
     Session::create(SessionOptions {
@@ -95,7 +95,7 @@ fn a_full_ring_counts_what_it_drops() {
         cpu: 0,
         time_ns: 0,
         signature: 0,
-        object: 0,
+        object: FileKey(0),
         offset: 0,
         length: 10,
     };
@@ -311,7 +311,7 @@ fn what_a_program_writes_over_is_refused_and_counted() {
         cpu: 0,
         time_ns,
         signature: 0,
-        object: 0,
+        object: FileKey(0),
         offset: 0,
         length,
     };
@@ -442,9 +442,9 @@ fn what_is_wanted_reaches_the_program() {
     let attached = attach(&plain).expect("attached");
     assert_eq!((attached.region_min(), attached.files()), (0, true));
     assert!(attached.bind_requests().is_none(), "no regions, no orders");
-    assert!(!attached.is_unrecorded(0xabc0));
-    plain.stop_recording_file(0xabc0);
-    assert!(attached.is_unrecorded(0xabc0) && !attached.is_unrecorded(0xabc4));
+    assert!(!attached.is_unrecorded(FileKey(0xabc0)));
+    plain.stop_recording_file(FileKey(0xabc0));
+    assert!(attached.is_unrecorded(FileKey(0xabc0)) && !attached.is_unrecorded(FileKey(0xabc4)));
     let mut session = Session::create(SessionOptions {
         files: false,
         region_min: 1 << 20,

@@ -14,6 +14,7 @@
 //! if all of them were remote. It asks again after ten seconds, since pages leave the cache and
 //! come back elsewhere.
 
+use hither_ids::FileKey;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -213,7 +214,7 @@ impl Controller for FileMigrationController {
 
 impl FileMigrationController {
     /// Counts an access by a thread on a node.
-    fn access(&mut self, key: u64, request: Request<Op>, thread: u32, node: Node) {
+    fn access(&mut self, key: FileKey, request: Request<Op>, thread: u32, node: Node) {
         let file = self.references.file(key);
         self.unreachable.resize(self.references.files(), false);
         if self.unreachable[file as usize] {

@@ -1,6 +1,6 @@
 //! The inputs and orders of the controller, as they are logged.
 
-use hither_ids::KernelNode;
+use hither_ids::{FileKey, KernelNode};
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
@@ -15,8 +15,7 @@ pub(crate) type TimedInput = controller::TimedInput<Input>;
 pub(crate) enum Input {
     /// A program read or wrote bytes of a file.
     Access {
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
         /// Dense number of the thread.
@@ -43,15 +42,13 @@ pub(crate) enum Order {
     /// Look up the nodes of these pages.
     Locate {
         job: u64,
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         ranges: Vec<FilePages>,
     },
     /// Move these pages, as far as they are cached.
     Move {
         job: u64,
-        #[serde(with = "hex")]
-        file: u64,
+        file: FileKey,
         /// The kernel's number of the node.
         to: KernelNode,
         ranges: Vec<FilePages>,

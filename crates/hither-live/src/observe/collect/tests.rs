@@ -1,7 +1,7 @@
 //! A producer in this process writes what a recorded program would, and the trace is read back.
 
 use hither_core::registry::Needs;
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -90,7 +90,7 @@ impl Fixture {
             cpu: 1,
             time_ns,
             signature,
-            object,
+            object: FileKey(object),
             offset: time_ns << 12,
             length: 10,
         };
@@ -204,7 +204,7 @@ impl EventSource for OtherReads {
                 cpu: 0,
                 time_ns,
                 signature: 0,
-                object: 1,
+                object: FileKey(1),
                 offset: 0,
                 length: 10,
             };
@@ -255,7 +255,7 @@ fn definitions_may_come_late_or_never() {
     fixture.push(
         &mut one,
         &Record::Object {
-            object: 1,
+            object: FileKey(1),
             id: FileId {
                 device: 3,
                 inode: 4,
@@ -269,7 +269,7 @@ fn definitions_may_come_late_or_never() {
     fixture.push(
         &mut one,
         &Record::Object {
-            object: 9,
+            object: FileKey(9),
             id: FileId {
                 device: 3,
                 inode: 9,
@@ -384,7 +384,7 @@ fn marks_and_nodes_are_kept() {
         cpu,
         time_ns: 1001,
         signature: 1,
-        object: 1,
+        object: FileKey(1),
         offset: 0,
         length: 8,
     };
@@ -403,7 +403,7 @@ fn what_the_kernel_counted_beyond_records_was_not_seen() {
     let fixture = fixture();
     let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
     let file = Record::Object {
-        object: 1,
+        object: FileKey(1),
         id: FileId {
             device: 1,
             inode: 1,
@@ -422,7 +422,7 @@ fn what_the_kernel_counted_beyond_records_was_not_seen() {
             cpu: 1,
             time_ns: 1020,
             signature: 7,
-            object: 1,
+            object: FileKey(1),
             offset,
             length,
         };
@@ -461,7 +461,7 @@ fn an_orphan_that_has_ended_hides_nothing_of_what_others_read() {
     fixture.read(&mut child, 1011, 7, 1);
     fixture.push(&mut child, &Record::IoUring);
     fixture.push(&mut child, &Record::IoUring);
-    fixture.push(&mut child, &Record::Direct { object: 1 });
+    fixture.push(&mut child, &Record::Direct { object: FileKey(1) });
     let (_, finished, _folder) = fixture.finish();
     let seen = finished.seen;
     assert_eq!(seen.recorded_bytes, 20);

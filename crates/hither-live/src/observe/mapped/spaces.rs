@@ -241,7 +241,7 @@ mod tests {
         assert!(spaces.has(Pid(1), inode) && !spaces.has(Pid(2), inode));
         assert!(!spaces.has(Pid(1), Inode::on(0, 2, 6)));
         let range = spaces.at(Pid(1), Address(0x4000)).expect("mapped");
-        assert_eq!(range.address_of(0x13000), Some(0x4000).map(Address));
+        assert_eq!(range.address_of(0x13000), Some(Address(0x4000)));
         assert_eq!(range.address_of(0x12fff), None);
         assert_eq!(range.address_of(0x18000), None);
         spaces.on_event(&mapped(1, Address(0x2000), 0x5000, 0, 0));

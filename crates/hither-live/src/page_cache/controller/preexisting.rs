@@ -216,6 +216,8 @@ mod tests {
     use super::super::config::LimitConfig;
     use super::super::tests::config;
     use super::super::{BLOCK_BYTES, PageCacheConfig};
+    use hither_ids::FileKey;
+
     use super::*;
     use crate::controller::{Controller, orders};
 
@@ -224,7 +226,7 @@ mod tests {
     /// Of file 1.
     fn opened(cached_before: Option<CachedBefore>) -> Input {
         Input::Opened {
-            file: 1,
+            file: FileKey(1),
             bytes: BYTES,
             readahead_bytes: 0,
             is_first: true,
@@ -234,7 +236,7 @@ mod tests {
 
     fn counted(cached_bytes: Option<u64>, counts_reads: bool) -> Input {
         Input::FileCounted {
-            file: 1,
+            file: FileKey(1),
             cached_bytes,
             counts_reads,
             read: Some(3 * EXTENT_BYTES..4 * EXTENT_BYTES),
@@ -250,7 +252,7 @@ mod tests {
 
     fn read_at(offset: u64) -> Input {
         Input::Access {
-            file: 1,
+            file: FileKey(1),
             offset,
             length: BLOCK_BYTES,
             signature: 1,
@@ -288,7 +290,7 @@ mod tests {
 
     fn found(ranges: Vec<Range<u64>>, by_extent: bool) -> Vec<Order> {
         vec![Order::FindPreexisting {
-            file: 1,
+            file: FileKey(1),
             ranges,
             by_extent,
         }]
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn what_programs_cannot_have_brought_in_is_anothers() {
         let asked = ordered(&mut controller(None), vec![opened(None)]);
-        assert_eq!(asked, [Order::CountFile { file: 1 }]);
+        assert_eq!(asked, [Order::CountFile { file: FileKey(1) }]);
         let ordered = |transferred, counted| {
             let inputs = vec![stored(transferred), opened(None), counted];
             ordered(&mut controller(None), inputs)
@@ -346,13 +348,19 @@ mod tests {
             let mut controller = controller(limit());
             let first = EXTENT_BYTES;
             let asked = ordered(&mut controller, vec![opened(None), read_at(first)]);
-            let [Order::FindAhead { file: 1, ranges }] = &asked[..] else {
+            let [
+                Order::FindAhead {
+                    file: FileKey(1),
+                    ranges,
+                },
+            ] = &asked[..]
+            else {
                 panic!("{asked:?}");
             };
             assert_eq!(ranges.len(), 1);
             assert_eq!(ranges[0].end - ranges[0].start, AHEAD_BYTES);
             let ahead = Input::CachedAhead {
-                file: 1,
+                file: FileKey(1),
                 offset: ranges[0].start,
                 length: EXTENT_BYTES,
             };

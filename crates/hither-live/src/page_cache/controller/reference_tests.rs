@@ -1,5 +1,6 @@
 //! A trace, the library and the controllers make the same references of the same requests.
 
+use hither_ids::FileKey;
 use std::collections::BTreeMap;
 
 use hither_core::references::{BlockSize, Reported};
@@ -149,13 +150,13 @@ proptest! {
         let mut references = References::new(BLOCK_BYTES as u32);
         let mut controller = PageCacheController::new(&config("lru", 1 << 20)).unwrap();
         let (mut counted, mut out) = (Vec::new(), Vec::new());
-        let files = [0, 1, 2].map(|file| references.file(file));
+        let files = [0, 1, 2].map(|file| references.file(FileKey(file)));
         for Made { file, thread, request } in reported(&made, BLOCK_BYTES.ilog2()) {
             let number = files[file as usize];
             let indices = references.of_request(number, thread, request).collect::<Vec<u32>>();
             let before = controller.tick;
             let input = Input::Access {
-                file,
+                file: FileKey(file),
                 offset: request.offset,
                 length: request.length,
                 signature: 1,
@@ -180,7 +181,7 @@ proptest! {
     fn in_larger_blocks_they_are_the_same_too(made in requests(BLOCK_BYTES)) {
         let block_bytes = 4 * BLOCK_BYTES as u32;
         let mut references = References::new(block_bytes);
-        let files = [0, 1, 2].map(|file| references.file(file));
+        let files = [0, 1, 2].map(|file| references.file(FileKey(file)));
         let mut counted = Vec::new();
         for Made { file, thread, request } in reported(&made, BLOCK_BYTES.ilog2()) {
             let indices = references.of_request(files[file as usize], thread, request);

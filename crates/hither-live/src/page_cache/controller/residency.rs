@@ -2,6 +2,7 @@
 //! reclaimed it, or what other programs had cached.
 
 use hither_core::Block;
+use hither_ids::FileKey;
 
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
@@ -15,7 +16,7 @@ const EXTENTS_MAX: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExtentOffset {
     /// The file's key.
-    pub(super) file: u64,
+    pub(super) file: FileKey,
     /// In bytes.
     pub(super) offset: u64,
 }

@@ -1,6 +1,6 @@
 //! The controller beside a plain loop over the same policy, and beside the optimum.
 
-use hither_ids::Tid;
+use hither_ids::{FileKey, Tid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hither_core::registry::{Mechanism, replacement_policies};
@@ -29,7 +29,7 @@ pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
 
 fn read(file: u64, first: u64, blocks: u64) -> Input {
     Input::Access {
-        file,
+        file: FileKey(file),
         offset: first * BLOCK_BYTES,
         length: blocks * BLOCK_BYTES,
         signature: 7,
@@ -109,7 +109,7 @@ impl Lab {
         } = input
         {
             for index in offset / BLOCK_BYTES..(offset + length).div_ceil(BLOCK_BYTES) {
-                self.cache((file, index));
+                self.cache((file.0, index));
             }
         }
         let mut out = Vec::new();
@@ -125,7 +125,7 @@ impl Lab {
                 }) => {
                     let dropped = offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES;
                     self.cached
-                        .retain(|&(of, index)| of != file || !dropped.contains(&index));
+                        .retain(|&(of, index)| of != file.0 || !dropped.contains(&index));
                 }
                 Decision::Note(Note::Judged(judged)) => self.judged.push(judged),
                 Decision::Order(_) | Decision::Note(Note::Loses { .. }) => {}
@@ -147,7 +147,7 @@ impl Lab {
         held.map(|block| {
             let access = self.controller.latest[block.index()];
             let key = self.controller.files[access.object.index()].key;
-            (key, u64::from(access.index))
+            (key.0, u64::from(access.index))
         })
         .collect()
     }
@@ -407,7 +407,7 @@ fn drops_of(decisions: &[Decision], wanted: u64) -> Vec<(u64, u64)> {
             file,
             offset,
             length,
-        }) if file == wanted => Some((offset, length)),
+        }) if file == FileKey(wanted) => Some((offset, length)),
         _ => None,
     });
     ranges.collect()
@@ -416,9 +416,12 @@ fn drops_of(decisions: &[Decision], wanted: u64) -> Vec<(u64, u64)> {
 #[test]
 fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
     for leave in [
-        Input::Mapped { file: 1 },
-        Input::Gone { file: 1 },
-        Input::Cut { file: 1, bytes: 0 },
+        Input::Mapped { file: FileKey(1) },
+        Input::Gone { file: FileKey(1) },
+        Input::Cut {
+            file: FileKey(1),
+            bytes: 0,
+        },
     ] {
         let mut lab = Lab::new("lru", 256);
         lab.input(read(1, 0, 128));
@@ -431,7 +434,7 @@ fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
     let mut lab = Lab::new("lru", 256);
     let (offset, length) = (0, 64 * BLOCK_BYTES);
     lab.input(Input::Preexisting {
-        file: 1,
+        file: FileKey(1),
         offset,
         length,
         cached_bytes: length,
@@ -463,7 +466,10 @@ impl MappedLab {
     fn new(policy: &str) -> MappedLab {
         let mut lab = Lab::judged(&config(policy, 24 * EXTENT_BLOCKS), usize::MAX);
         let bytes = 40 * EXTENT_BYTES;
-        lab.input(Input::Watched { file: 1, bytes });
+        lab.input(Input::Watched {
+            file: FileKey(1),
+            bytes,
+        });
         MappedLab {
             lab,
             mapped: BTreeSet::new(),
@@ -478,7 +484,7 @@ impl MappedLab {
         }
         self.read += 1;
         let touched = Input::Touched {
-            file: 1,
+            file: FileKey(1),
             offset: extent * EXTENT_BYTES + 4096,
             thread: Tid(12_345),
         };
@@ -494,7 +500,7 @@ impl MappedLab {
             self.mapped.remove(&oldest.expect("some are mapped"));
         }
         self.lab.controller.check();
-        decisions.contains(&Decision::Order(Order::Unwatch { file: 1 }))
+        decisions.contains(&Decision::Order(Order::Unwatch { file: FileKey(1) }))
     }
 }
 
@@ -630,7 +636,7 @@ fn a_smaller_budget_makes_room_and_what_was_used_last_stays() {
 fn reading_a_block_in_small_steps_is_one_reference() {
     let mut lab = Lab::new("lru", 64);
     let step = |offset: u64, thread| Input::Access {
-        file: 1,
+        file: FileKey(1),
         offset,
         length: 1000,
         signature: 1,
@@ -651,7 +657,7 @@ fn reading_a_block_in_small_steps_is_one_reference() {
 fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
     let mut lab = Lab::new("lru", 1024);
     lab.input(Input::Preexisting {
-        file: 2,
+        file: FileKey(2),
         offset: EXTENT_BYTES,
         length: EXTENT_BYTES,
         cached_bytes: EXTENT_BYTES,
@@ -663,7 +669,10 @@ fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
         (1, EXTENT_BYTES),
         (1, 2 * EXTENT_BYTES),
     ]
-    .map(|(file, offset)| ExtentOffset { file, offset });
+    .map(|(file, offset)| ExtentOffset {
+        file: FileKey(file),
+        offset,
+    });
     assert_eq!(lab.controller.extents_to_check(3), all[..3]);
     assert_eq!(lab.controller.extents_to_check(3), all[3..]);
     assert_eq!(lab.controller.extents_to_check(9), all);

@@ -5,7 +5,7 @@ mod limit;
 mod limiter;
 mod questions;
 
-use hither_ids::{Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct PageCacheActuator {
     readahead_bytes: u64,
     program_files: ProgramFiles,
     /// Files that were opened since the last step.
-    opened: BTreeMap<u64, OpenedFile>,
+    opened: BTreeMap<FileKey, OpenedFile>,
     /// The work for a limit, if there is one.
     limiter: Option<Limiter>,
     /// Inputs that result from carrying out orders, for the next step.
@@ -91,7 +91,7 @@ pub(crate) struct PageCacheActuator {
     /// Those that are steered.
     mapped_files: MappedFiles,
     /// Files that were mapped since the last step, and by which process.
-    newly_mapped: Vec<(u64, Pid)>,
+    newly_mapped: Vec<(FileKey, Pid)>,
     /// The page faults since the last poll.
     faults: usize,
     /// Devices whose file systems count reads, or do not.
@@ -322,7 +322,7 @@ impl PageCacheActuator {
     }
 
     /// Whether a file that a program has mapped may be one to steer.
-    fn may_watch(&self, ring: &RingInfo, file: u64, length: u64) -> bool {
+    fn may_watch(&self, ring: &RingInfo, file: FileKey, length: u64) -> bool {
         let watched = self.mapped_files.is_watched(file);
         let may_watch = |length| self.mapped_files.may_watch(length, self.sizes.bytes);
         ring.namespace.is_own() && (watched || may_watch(length))
@@ -364,7 +364,7 @@ impl PageCacheActuator {
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
     ) {
         let Some(id) = self.program_files.id(file) else {
             return;

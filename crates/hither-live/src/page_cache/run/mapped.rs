@@ -6,7 +6,7 @@
 //! is watched within [`LOOK_PERIOD_NS`]. Until then its faults are missing, and its next one is
 //! taken for a jump.
 
-use hither_ids::{Address, Pid, Tid};
+use hither_ids::{Address, FileKey, Pid, Tid};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -69,7 +69,7 @@ impl std::fmt::Display for MappedError {
 /// A file that a program has mapped to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MappedFile {
-    pub(super) key: u64,
+    pub(super) key: FileKey,
     pub(super) id: FileId,
     pub(super) bytes: u64,
     pub(super) path: PathBuf,
@@ -82,7 +82,7 @@ pub(super) enum Change {
     /// A file is watched from now on.
     Watched(MappedFile),
     /// It cannot be any more.
-    LeftAlone { file: u64 },
+    LeftAlone { file: FileKey },
 }
 
 /// A program whose page faults are watched.
@@ -91,7 +91,7 @@ struct WatchedProcess {
     process: MappedProcess,
     threads: BTreeMap<Tid, PerfRings>,
     /// By key.
-    files: BTreeMap<u64, Vec<Mapping>>,
+    files: BTreeMap<FileKey, Vec<Mapping>>,
 }
 
 /// See the module.
@@ -127,7 +127,7 @@ impl MappedFiles {
         std::mem::take(&mut self.changes)
     }
 
-    pub(super) fn is_watched(&self, file: u64) -> bool {
+    pub(super) fn is_watched(&self, file: FileKey) -> bool {
         let mut processes = self.by_pid.values();
         processes.any(|process| process.files.contains_key(&file))
     }
@@ -209,12 +209,12 @@ impl MappedFiles {
     }
 
     /// Passes on the faults in files that are watched: time, file, offset, thread.
-    pub(super) fn drain(&mut self, mut sink: impl FnMut(u64, u64, u64, Tid)) {
+    pub(super) fn drain(&mut self, mut sink: impl FnMut(u64, FileKey, u64, Tid)) {
         for process in self.by_pid.values_mut() {
             let WatchedProcess { threads, files, .. } = process;
             for rings in threads.values_mut() {
                 rings.drain(&mut |fault| {
-                    let at = |(&key, mappings): (&u64, &Vec<Mapping>)| {
+                    let at = |(&key, mappings): (&FileKey, &Vec<Mapping>)| {
                         let mut mappings = mappings.iter();
                         let found = mappings.find(|of| of.addresses.contains(&fault.address))?;
                         Some((key, found.offset + (fault.address - found.addresses.start)))
@@ -231,7 +231,7 @@ impl MappedFiles {
     /// [`look_up`](Self::look_up) was called last.
     pub(super) fn drop_pages(
         &self,
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     ) -> Result<(), PageCacheError> {
@@ -246,7 +246,7 @@ impl MappedFiles {
     }
 
     /// Watches a file no more.
-    pub(super) fn unwatch(&mut self, file: u64) {
+    pub(super) fn unwatch(&mut self, file: FileKey) {
         for process in self.by_pid.values_mut() {
             let mappings = process.files.remove(&file);
             self.left_alone
@@ -260,7 +260,7 @@ impl MappedFiles {
         self.by_pid.clear();
     }
 
-    fn leave_alone(&mut self, key: u64, file: Inode) {
+    fn leave_alone(&mut self, key: FileKey, file: Inode) {
         self.unwatch(key);
         self.left_alone.insert(file);
         self.changes.push(Change::LeftAlone { file: key });
@@ -299,7 +299,7 @@ impl WatchedProcess {
 
     /// Looks up where the files are mapped now, and forgets those that are not. Those that are
     /// mapped in another way as well are added to `others`.
-    fn look_up(&mut self, pid: Pid, others: &mut Vec<(u64, Inode)>) {
+    fn look_up(&mut self, pid: Pid, others: &mut Vec<(FileKey, Inode)>) {
         let found = mappings(pid);
         let steerable = steerable(&found);
         self.files.retain(|&key, mappings| {

@@ -1,5 +1,6 @@
 //! Decisions over small runs, and random ones whose invariants are walked.
 
+use hither_ids::FileKey;
 use std::fs;
 
 use serde_json::json;
@@ -55,13 +56,23 @@ impl Run {
     fn hold(&mut self) {
         assert_eq!(self.read(0, 0), []);
         assert_eq!(self.read(1, 0), []);
-        assert_eq!(self.read(1, 0), [Order::Hold { file: FILE }]);
-        assert_eq!(self.input(Input::Held { file: FILE }), []);
+        assert_eq!(
+            self.read(1, 0),
+            [Order::Hold {
+                file: FileKey(FILE)
+            }]
+        );
+        assert_eq!(
+            self.input(Input::Held {
+                file: FileKey(FILE)
+            }),
+            []
+        );
     }
 
     fn replicated(&mut self, index: u32, node: u8, done: bool) -> Vec<Order> {
         self.input(Input::Replicated {
-            file: FILE,
+            file: FileKey(FILE),
             index,
             node,
             done,
@@ -75,7 +86,7 @@ impl Run {
 
 fn access(file: u64, node: u8, index: u64, write: bool) -> Input {
     Input::Access {
-        file,
+        file: FileKey(file),
         offset: index * BLOCK_BYTES,
         length: 100,
         process: 0,
@@ -88,7 +99,7 @@ fn access(file: u64, node: u8, index: u64, write: bool) -> Input {
 
 fn replicate(index: u32, node: u8) -> Order {
     Order::Replicate {
-        file: FILE,
+        file: FileKey(FILE),
         index,
         node,
     }
@@ -96,7 +107,7 @@ fn replicate(index: u32, node: u8) -> Order {
 
 fn dropped(index: u32, node: u8) -> Order {
     Order::Drop {
-        file: FILE,
+        file: FileKey(FILE),
         index,
         node,
     }
@@ -131,8 +142,15 @@ fn all_is_far_where_that_is_wanted() {
     });
     assert_eq!(run.read(0, 0), []);
     assert_eq!(run.read(0, 0), []);
-    assert_eq!(run.read(0, 0), [Order::Hold { file: FILE }]);
-    run.input(Input::Held { file: FILE });
+    assert_eq!(
+        run.read(0, 0),
+        [Order::Hold {
+            file: FileKey(FILE)
+        }]
+    );
+    run.input(Input::Held {
+        file: FileKey(FILE),
+    });
     assert_eq!(run.read(0, 0), [replicate(0, 0)]);
 }
 
@@ -142,22 +160,38 @@ fn a_writer_ends_it_for_a_while_and_twice_as_long_the_next_time() {
     run.hold();
     run.read(1, 0);
     run.replicated(0, 1, true);
-    assert_eq!(run.input(Input::Ended { file: FILE }), []);
+    assert_eq!(
+        run.input(Input::Ended {
+            file: FileKey(FILE)
+        }),
+        []
+    );
     let alone = |run: &mut Run, ns: u64| {
         run.wait(ns - 1_000_000);
         run.read(1, 0);
         assert_eq!(run.read(1, 0), [], "too soon");
         run.wait(1_000_000);
-        assert_eq!(run.read(1, 0), [Order::Hold { file: FILE }]);
-        run.input(Input::Held { file: FILE });
+        assert_eq!(
+            run.read(1, 0),
+            [Order::Hold {
+                file: FileKey(FILE)
+            }]
+        );
+        run.input(Input::Held {
+            file: FileKey(FILE),
+        });
     };
     alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.read(1, 0), [replicate(0, 1)]);
-    run.input(Input::Ended { file: FILE });
+    run.input(Input::Ended {
+        file: FileKey(FILE),
+    });
     assert_eq!(run.replicated(0, 1, true), [dropped(0, 1)], "too late");
     alone(&mut run, 2 * WRITE_PAUSE_NS);
     run.wait(2 * WRITE_FREE_NS_MIN);
-    run.input(Input::Ended { file: FILE });
+    run.input(Input::Ended {
+        file: FileKey(FILE),
+    });
     alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.controller.summary().ended, 3);
 }
@@ -167,9 +201,14 @@ fn what_cannot_be_leased_is_left_alone() {
     let mut run = Run::new(&config());
     run.read(0, 0);
     run.read(1, 0);
-    assert_eq!(run.read(1, 0), [Order::Hold { file: FILE }]);
+    assert_eq!(
+        run.read(1, 0),
+        [Order::Hold {
+            file: FileKey(FILE)
+        }]
+    );
     run.input(Input::NotHeld {
-        file: FILE,
+        file: FileKey(FILE),
         later: false,
     });
     run.wait(1 << 40);
@@ -196,7 +235,7 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
     assert_eq!(run.controller.summary().reclaimed, 1);
     run.replicated(9, 1, true);
     let all = Input::Absent {
-        file: FILE,
+        file: FileKey(FILE),
         offset: 0,
         length: 20 * BLOCK_BYTES,
     };
@@ -205,9 +244,13 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
     run.wait(UNUSED_LEASE_NS_MAX);
     assert_eq!(
         run.input(Input::Tick { idle: true }),
-        [Order::Release { file: FILE }]
+        [Order::Release {
+            file: FileKey(FILE)
+        }]
     );
-    run.input(Input::Ended { file: FILE });
+    run.input(Input::Ended {
+        file: FileKey(FILE),
+    });
 }
 
 #[test]
@@ -270,8 +313,15 @@ fn what_is_put_off_is_made_while_programs_are_idle() {
     }
     run.wait(2_000_000);
     let asked = run.input(Input::Tick { idle: true });
-    assert_eq!(asked, [Order::Hold { file: FILE }]);
-    run.input(Input::Held { file: FILE });
+    assert_eq!(
+        asked,
+        [Order::Hold {
+            file: FileKey(FILE)
+        }]
+    );
+    run.input(Input::Held {
+        file: FileKey(FILE),
+    });
     for index in 0..3 {
         run.read(1, index);
     }
@@ -285,7 +335,7 @@ fn a_pass_over_a_block_is_one_reference_and_reading_it_again_another() {
     let mut run = Run::new(&config());
     let mut read = |offset, length| {
         let input = Input::Access {
-            file: FILE,
+            file: FileKey(FILE),
             offset,
             length,
             process: 0,
@@ -324,9 +374,11 @@ fn random_runs_keep_the_books() {
             let file = below(3);
             let node = below(2) as u8;
             let decided = match below(40) {
-                0 => run.input(Input::Ended { file }),
+                0 => run.input(Input::Ended {
+                    file: FileKey(file),
+                }),
                 1 => run.input(Input::Absent {
-                    file,
+                    file: FileKey(file),
                     offset: below(8) * BLOCK_BYTES,
                     length: BLOCK_BYTES,
                 }),

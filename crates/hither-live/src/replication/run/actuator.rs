@@ -1,5 +1,6 @@
 //! The actuator: takes what programs read, takes leases, and makes and drops replicas.
 
+use hither_ids::FileKey;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) struct ReplicationActuator {
     dry_run: bool,
     node_of_cpu: Vec<u8>,
     program_files: ProgramFiles,
-    held: BTreeMap<u64, LeasedReplicas>,
+    held: BTreeMap<FileKey, LeasedReplicas>,
     stalls: MemoryStalls,
     memory: ReplicaMemory,
     tick: Periodic,
@@ -280,7 +281,7 @@ impl ReplicationActuator {
         }
     }
 
-    fn fill(&mut self, file: u64, index: u32, node: u8) -> bool {
+    fn fill(&mut self, file: FileKey, index: u32, node: u8) -> bool {
         let Some(held) = self.held.get(&file) else {
             return false;
         };
@@ -298,7 +299,12 @@ impl ReplicationActuator {
     }
 
     /// Takes a lease, and enters the file into the table of files with replicas.
-    fn hold(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64, file: u64) {
+    fn hold(
+        &mut self,
+        context: &mut Context<'_, ReplicationController>,
+        now_ns: u64,
+        file: FileKey,
+    ) {
         let answer = if self.dry_run {
             Ok(())
         } else {
@@ -317,7 +323,7 @@ impl ReplicationActuator {
     }
 
     /// Says whether it may be worth another try where it failed.
-    fn take(&mut self, file: u64) -> Result<(), bool> {
+    fn take(&mut self, file: FileKey) -> Result<(), bool> {
         let id = self.program_files.id(file).ok_or(false)?;
         // Its last lease has ended, and that is not yet known to all.
         if self.held.contains_key(&file) {
@@ -356,7 +362,7 @@ impl ReplicationActuator {
         &mut self,
         context: &mut Context<'_, ReplicationController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
         indices: &[u32],
     ) {
         let Ok(opened) = self.program_files.open(file) else {

@@ -1,6 +1,6 @@
 //! Tests decisions in small runs.
 
-use hither_ids::KernelNode;
+use hither_ids::{FileKey, KernelNode};
 use hither_kernel::machine::NodeMemory;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Run {
     fn read(&mut self, cpu: u32, first: u64, blocks: u64, times: u32) {
         for _ in 0..times {
             let decided = self.input(Input::Access {
-                file: FILE,
+                file: FileKey(FILE),
                 offset: first * BLOCK,
                 length: blocks * BLOCK,
                 thread: cpu,
@@ -117,7 +117,7 @@ fn what_one_other_node_reads_follows_it() {
         asked,
         [Order::Locate {
             job: 0,
-            file: FILE,
+            file: FileKey(FILE),
             ranges: pages(3, 4)
         }]
     );
@@ -219,7 +219,7 @@ fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
     let decided = run.tick();
     let located = Order::Locate {
         job: 2,
-        file: FILE,
+        file: FileKey(FILE),
         ranges: pages(1, 1),
     };
     assert_eq!(decided[0], located);

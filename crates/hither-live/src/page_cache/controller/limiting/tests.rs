@@ -1,6 +1,7 @@
 //! The limit beside a page cache that reads ahead, holds what others have cached, and does not drop
 //! what is dirty.
 
+use hither_ids::FileKey;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -64,7 +65,7 @@ impl Lab {
                     continue;
                 };
                 let pages = offset / PAGE_BYTES..(offset + length) / PAGE_BYTES;
-                let range = (file, pages.start)..(file, pages.end);
+                let range = (file.0, pages.start)..(file.0, pages.end);
                 let lost = self.foreign.range(range.clone()).next();
                 assert_eq!(lost, None, "another's page was dropped");
                 let dropped: Vec<Page> = self.own.range(range).copied().collect();
@@ -88,7 +89,7 @@ impl Lab {
     /// A program uses a file of which nothing was cached.
     fn opened(&mut self, file: u64, bytes: u64) {
         self.input(Input::Opened {
-            file,
+            file: FileKey(file),
             bytes,
             readahead_bytes: 0,
             is_first: true,
@@ -113,7 +114,7 @@ impl Lab {
         }
         self.time_ns += 1_000_000;
         self.input(Input::Access {
-            file,
+            file: FileKey(file),
             offset: first * PAGE_BYTES,
             length: (end - first) * PAGE_BYTES,
             signature: 1,
@@ -154,7 +155,7 @@ proptest! {
             lab.foreign.extend((first..end).map(|page| (file, page)));
             let length = (end - first) * PAGE_BYTES;
             lab.input(Input::Preexisting {
-                file,
+                file: FileKey(file),
                 offset: first * PAGE_BYTES,
                 length,
                 cached_bytes: length,
@@ -196,7 +197,7 @@ fn small_files_count_what_they_have() {
     for file in 0..100 {
         lab.opened(file, 3);
         lab.input(Input::Access {
-            file,
+            file: FileKey(file),
             offset: 0,
             length: 3,
             signature: 1,
@@ -219,7 +220,7 @@ fn what_no_access_explains_is_found_and_dropped() {
             .extend((0..EXTENT_PAGES).map(|page| (1, extent * EXTENT_PAGES + page)));
         let offset = extent * EXTENT_BYTES;
         lab.input(Input::ExtentsCounted {
-            file: 1,
+            file: FileKey(1),
             offset,
             end: offset + EXTENT_BYTES,
             cached: vec![CachedExtent {
@@ -247,7 +248,7 @@ fn what_stays_is_given_up_and_tried_once_more_at_the_end() {
     }
     assert_eq!(lab.controller.summary().drops, 1);
     let stays = Input::Undropped {
-        file: 1,
+        file: FileKey(1),
         offset: 0,
         bytes: PAGE_BYTES,
     };

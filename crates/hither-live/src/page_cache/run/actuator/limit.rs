@@ -2,7 +2,7 @@
 //! has not dropped. The files that processes have open are looked up in /proc, for those of which
 //! nothing is seen.
 
-use hither_ids::Pid;
+use hither_ids::{FileKey, Pid};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -123,7 +123,7 @@ impl PageCacheActuator {
     }
 
     /// What is to be dropped of a file that cannot be opened just now.
-    pub(super) fn try_again(&mut self, drops: &[(u64, u64, u64)]) {
+    pub(super) fn try_again(&mut self, drops: &[(FileKey, u64, u64)]) {
         for &(file, offset, length) in drops {
             for offset in (offset..offset + length).step_by(EXTENT_BYTES as usize) {
                 self.later.push(Input::Undropped {
@@ -139,7 +139,7 @@ impl PageCacheActuator {
     pub(super) fn find_undropped(
         &mut self,
         opened: &dyn CachedFile,
-        file: u64,
+        file: FileKey,
         offset: u64,
         length: u64,
     ) {

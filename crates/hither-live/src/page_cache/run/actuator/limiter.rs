@@ -1,5 +1,6 @@
 //! What the work for a [limit](super::limit) remembers.
 
+use hither_ids::FileKey;
 use hither_kernel::file_id::Inode;
 use rustc_hash::FxHashMap;
 
@@ -21,5 +22,5 @@ pub(super) enum LookedUp {
     /// The library reports its accesses, or it has no pages to steer.
     Reported,
     /// Nothing was reported of the file with this key.
-    Unreported(u64),
+    Unreported(FileKey),
 }

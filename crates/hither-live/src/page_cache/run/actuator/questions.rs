@@ -1,5 +1,6 @@
 //! Asks the kernel what is cached, as the controller orders, and gives it the answers.
 
+use hither_ids::FileKey;
 use std::ops::Range;
 
 use hither_kernel::cached_parts::{self, Effort};
@@ -27,7 +28,7 @@ impl PageCacheActuator {
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
         events: &[TimedInput],
     ) {
         let (mut cached_bytes, mut counts_reads) = (None, false);
@@ -60,7 +61,7 @@ impl PageCacheActuator {
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
         ranges: &[Range<u64>],
         by_extent: bool,
     ) {
@@ -101,7 +102,7 @@ impl PageCacheActuator {
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
         ranges: &[Range<u64>],
     ) {
         let Ok(opened) = self.program_files.open(file) else {
@@ -126,7 +127,7 @@ impl PageCacheActuator {
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: u64,
+        file: FileKey,
         offset: u64,
         foreign: &[Range<u64>],
         questions: u32,
@@ -149,7 +150,7 @@ impl PageCacheActuator {
     pub(super) fn find_absent(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
-        file: u64,
+        file: FileKey,
         offsets: &[u64],
     ) {
         let Ok(opened) = self.program_files.open(file) else {
@@ -238,7 +239,7 @@ fn count(opened: &dyn CachedFile, offset: u64, foreign: &[Range<u64>], questions
 }
 
 /// The range of a file that programs read in these events, from the first byte to the last.
-fn read_of(file: u64, events: &[TimedInput]) -> Option<Range<u64>> {
+fn read_of(file: FileKey, events: &[TimedInput]) -> Option<Range<u64>> {
     let reads = events.iter().filter_map(|at| match at.input {
         Input::Access {
             file: of,
