@@ -60,8 +60,9 @@ fn config(dry_run: bool) -> MemoryConfig {
 
 /// Any input, sensible or not: few processes and addresses, so that inputs affect each other.
 fn input() -> impl Strategy<Value = Input> {
-    let pid = || 1..4_u32;
-    let start = || (0..64_u64).prop_map(|page| page * 16 * PAGE + page % 3);
+    let pid = || (1..4_u32).prop_map(Pid);
+    let tid = || (1..3_u32).prop_map(Tid);
+    let start = || (0..64_u64).prop_map(|page| Address(page * 16 * PAGE + page % 3));
     let length = || (0..2000_u64).prop_map(|pages| pages * PAGE + pages % 5);
     let refused = (
         0..50_u32,
@@ -75,40 +76,40 @@ fn input() -> impl Strategy<Value = Input> {
     );
     let refused = refused.prop_map(|(first, pages, why)| RefusedRun { first, pages, why });
     prop_oneof![
-        1 => pid().prop_map(|pid| Input::Started { pid: Pid(pid) }),
-        1 => pid().prop_map(|pid| Input::Ended { pid: Pid(pid) }),
+        1 => pid().prop_map(|pid| Input::Started { pid }),
+        1 => pid().prop_map(|pid| Input::Ended { pid }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
             |(pid, start, length, signature, cpu)| {
-                Input::Region { pid: Pid(pid), tid: Tid(pid), start: Address(start), length, signature, cpu }
+                Input::Region { pid, tid: Tid(pid.0), start, length, signature, cpu }
             }
         ),
         4 => (pid(), start(), length())
-            .prop_map(|(pid, start, length)| Input::RegionEnd { pid: Pid(pid), start: Address(start), length }),
-        20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            Input::Fault { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE) + 1 }
+            .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
+        20 => (pid(), tid(), 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
+            Input::Fault { pid, tid, cpu, address: Address(page * PAGE) + 1 }
         }),
-        8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
+        8 => (pid(), tid(), 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
-            Input::Sample { pid: Pid(pid), tid: Tid(tid), cpu, address: Address(page * PAGE) + 8, home }
+            Input::Sample { pid, tid, cpu, address: Address(page * PAGE) + 8, home }
         }),
-        8 => (pid(), 1..3_u32, 0..3000_u64).prop_map(|(pid, tid, page)| {
+        8 => (pid(), tid(), 0..3000_u64).prop_map(|(pid, tid, page)| {
             let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
-            let (pid, tid, address) = (Pid(pid), Tid(tid), page * PAGE + 1);
-            Input::Located { page: TouchedPage { pid, tid, address: Address(address) }, home }
+            let address = Address(page * PAGE + 1);
+            Input::Located { page: TouchedPage { pid, tid, address }, home }
         }),
         2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
             .prop_map(|(pid, own, ranges)| {
             let mut ranges: Vec<_> = ranges
                 .into_iter()
-                .map(|(start, length)| MappedRange { start: Address(start), length, kind: MemoryKind::Heap })
+                .map(|(start, length)| MappedRange { start, length, kind: MemoryKind::Heap })
                 .collect();
             ranges.sort_by_key(|range| range.start);
-            Input::Memory { pid: Pid(pid), own, ranges }
+            Input::Memory { pid, own, ranges }
         }),
         3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)],
             any::<bool>())
             .prop_map(|(pid, start, length, nodes, error, site)| {
-                Input::Bound { pid: Pid(pid), start: Address(start), length, nodes, error, site }
+                Input::Bound { pid, start, length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| {
@@ -116,16 +117,16 @@ fn input() -> impl Strategy<Value = Input> {
                 Input::Moved(MoveResult { job, moved, absent, there, huge, refused, took_ns })
             }
         ),
-        6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
+        6 => (pid(), tid(), 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
             threads)| {
             let kind = ConstructKind::Barrier;
-            Input::Construct { pid: Pid(pid), tid: Tid(tid), cpu, kind, signature, threads }
+            Input::Construct { pid, tid, cpu, kind, signature, threads }
         }),
-        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid: Pid(pid), tid: Tid(tid),
+        2 => (pid(), tid(), 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid,
             cpu }),
         1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages,
             for_good)| {
-            Input::Unarmed { pid: Pid(pid), start: Address(start), pages, why: "busy".to_owned(), for_good }
+            Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
         }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),

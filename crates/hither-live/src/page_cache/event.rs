@@ -85,8 +85,8 @@ pub(crate) enum Input {
     Stored { bytes: u64, transferred_bytes: u64 },
     /// A file is on a file system whose reads the kernel does not account for.
     Unaccounted,
-    /// A range ahead of a reader is cached. This input and the next three are given where there is a
-    /// limit.
+    /// A range ahead of a reader is cached. This input and the next three are given where there is
+    /// a limit.
     CachedAhead {
         file: FileKey,
         offset: u64,
@@ -95,8 +95,8 @@ pub(crate) enum Input {
     /// It is time to count what is cached of files that have pages which no access explains: all of
     /// it, or a part.
     CheckLimit { all: bool },
-    /// What is cached of the extents from `offset` to `end`, without what is foreign: those that are
-    /// not named have nothing. It took so many questions, and `goes_on` if there were no more.
+    /// What is cached of the extents from `offset` to `end`, without what is foreign: those that
+    /// are not named have nothing. It took so many questions, and `goes_on` if there were no more.
     ExtentsCounted {
         file: FileKey,
         offset: u64,
