@@ -58,7 +58,7 @@ pub enum Error {
     /// A trace differs from the one that an interrupted sweep began with.
     #[error(
         "the trace has changed since the sweep began (SHA-256 {before}, now {now}); \
-         --restart begins anew"
+         without the sweep's journal it begins anew"
     )]
     TraceChanged {
         /// The hash of the trace that the sweep began with.

@@ -168,7 +168,7 @@ impl<'a> Sweep<'a> {
         let shards = shard::found(output)?;
         let mut sweep = Sweep::new(plan, None, run)?;
         for shard in &shards {
-            let (journal, entries) = Journal::open(shard.path(output), &plan.digest(), false)?;
+            let (journal, entries) = Journal::open(shard.path(output), &plan.digest())?;
             sweep.take(journal, entries)?;
         }
         let open = plan.jobs.iter().zip(&sweep.states).filter(|(_, state)| {

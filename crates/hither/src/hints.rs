@@ -88,6 +88,17 @@ const MOVED: &[Moved] = &[
         &[],
     ),
     part_of(
+        "sweep",
+        &["--merge", "--so-far", "--list-traces"],
+        "sweep",
+        &[
+            ("--merge", "--shard=merge"),
+            ("--so-far", "--print=rows"),
+            ("--list-traces", "--print=traces"),
+            ("--restart", ""),
+        ],
+    ),
+    part_of(
         "topo",
         &["--live", "--calibrate"],
         "doctor",
@@ -105,6 +116,13 @@ const MOVED: &[Moved] = &[
         ],
     ),
 ];
+
+/// Options that are gone, with what is to be done instead: the command, the option, and that.
+const GONE: &[(&str, &str, &str)] = &[(
+    "sweep",
+    "--restart",
+    "to begin anew, remove the journal beside the output (OUT.journal or OUT.shard-I-of-N)",
+)];
 
 impl Moved {
     /// The command line as it is to be written now. `at` is where the command stands.
@@ -165,6 +183,12 @@ pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
 fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
     if let Some(line) = moved(unexpected, words) {
         return Some(format!("it is now: {line}"));
+    }
+    let is_gone = |(command, option, _): &&(&str, &str, &str)| {
+        *option == unexpected && words.iter().any(|word| word == command)
+    };
+    if let Some((_, _, instead)) = GONE.iter().find(is_gone) {
+        return Some((*instead).to_owned());
     }
     let simulates = |word: &Cow<'_, str>| COMMANDS_WITH_SIZES.contains(&&**word);
     if unexpected == "--cache" && words.iter().any(simulates) {
@@ -299,7 +323,28 @@ mod tests {
             line("hither topo --live --calibrate --json", "--live"),
             "hither doctor --calibrate --json"
         );
+        assert_eq!(
+            line("hither sweep a.toml -o a.csv --merge --force", "--merge"),
+            "hither sweep a.toml -o a.csv --shard=merge --force"
+        );
+        assert_eq!(
+            line(
+                "hither sweep a.toml --list-traces --shard 1/2",
+                "--list-traces"
+            ),
+            "hither sweep a.toml --print=traces --shard 1/2"
+        );
         assert_eq!(hint_for(&["hither", "stat", "warm", "b"], "b"), None);
+    }
+
+    #[test]
+    fn what_to_do_instead_of_an_option_that_is_gone_is_told() {
+        let restart = hint_for(&["hither", "sweep", "a.toml", "--restart"], "--restart");
+        assert!(restart.is_some_and(|hint| hint.contains("OUT.journal")));
+        assert_eq!(
+            hint_for(&["hither", "sim", "a", "--restart"], "--restart"),
+            None
+        );
     }
 
     #[test]

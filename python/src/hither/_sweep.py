@@ -89,7 +89,7 @@ def sweep(
     if named := _texts(sizes):
         arguments += ["--size", ",".join(named)]
     if spec is not None and not all_traces:
-        all_traces = run([*arguments, "--list-traces"]).splitlines()
+        all_traces = run([*arguments, "--print", "traces"]).splitlines()
     urls = list(dict.fromkeys(trace for trace in all_traces if is_url(trace)))
     if path.exists() and not force and (executor is not None or on_rows is not None or urls):
         raise Error(f"{path}: already exists (force=True replaces it)")
@@ -105,7 +105,7 @@ def sweep(
         take_rows = partial(_take_rows, arguments, path, on_rows)
     with ThreadPoolExecutor(1) if executor is None else nullcontext(executor) as executor:
         _by_tasks(task, executor, urls, path, shards, take_rows)
-    run([*arguments, *end, "--merge"])
+    run([*arguments, *end, "--shard", "merge"])
     return path
 
 
@@ -150,7 +150,8 @@ def _take_rows(
     """Calls `on_rows` with the rows of a shard that is saved beside the output."""
     from pyarrow import parquet
 
-    words = [*arguments, "--output", str(path), "--shard", shard, "--so-far", "--to", "parquet"]
+    words = [*arguments, "--output", str(path), "--shard", shard, "--print", "rows"]
+    words += ["--to", "parquet"]
     on_rows(parquet.ParquetFile(io.BytesIO(run_bytes(words))).read())
 
 

@@ -109,7 +109,7 @@ class Task:
             file = Path(folder, "copies.toml")
             arguments += ["--copies", str(file)]
             file.write_text(copies_file({}, self.sizes), encoding="utf-8")
-            reads = run([*arguments, "--list-traces"]).splitlines()
+            reads = run([*arguments, "--print", "traces"]).splitlines()
             copies = _fetch.shared(self.sweep, self.storage_options, part.folder)
             with copies.named():
                 paths = {name: copies.path(name) for name in reads if name in self.sizes}

@@ -140,14 +140,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the sweep with that plan and reads its entries. `restart` discards
-    /// them.
-    pub fn open(path: PathBuf, plan: &str, restart: bool) -> Result<(Journal, Vec<JournalEntry>)> {
+    /// Opens the journal of the sweep with that plan and reads its entries.
+    pub fn open(path: PathBuf, plan: &str) -> Result<(Journal, Vec<JournalEntry>)> {
         let file = locked(&path)?;
         let mut journal = Journal { path, file };
-        if restart {
-            return journal.begin(plan);
-        }
         let mut text = Vec::new();
         journal
             .file
@@ -260,7 +256,7 @@ fn entries(path: &Path, text: &[u8], plan: &str) -> Result<Option<(Vec<JournalEn
     };
     let mut lines = sound_lines(text).map_err(|line| {
         unusable(format!(
-            "a damaged journal of a sweep; --restart throws it away and begins anew: \
+            "a damaged journal of a sweep; without the file the sweep begins anew: \
              line {line} is damaged"
         ))
     })?;
@@ -271,7 +267,8 @@ fn entries(path: &Path, text: &[u8], plan: &str) -> Result<Option<(Vec<JournalEn
     let kept = kept.sum::<usize>() as u64;
     let foreign = |cause: String| {
         unusable(format!(
-            "not a journal that this version of hither wrote; --restart throws it away{cause}"
+            "not a journal that this version of hither wrote; without the file the sweep begins \
+             anew{cause}"
         ))
     };
     let unread = |error: serde_json::Error| foreign(format!(": {error}"));
@@ -290,7 +287,7 @@ fn entries(path: &Path, text: &[u8], plan: &str) -> Result<Option<(Vec<JournalEn
     }
     Err(unusable(
         "the journal of an unfinished sweep with other traces, policies, sizes or options, or by \
-         another version of hither; --restart throws it away and begins anew, -o names another \
+         another version of hither; without the file the sweep begins anew, -o names another \
          output"
             .to_owned(),
     ))
@@ -368,7 +365,7 @@ mod tests {
     fn a_journal_cut_anywhere_keeps_its_whole_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv.journal");
-        let (mut journal, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+        let (mut journal, entries) = Journal::open(path.clone(), "plan").unwrap();
         assert!(entries.is_empty());
         (0..3).for_each(|trace| journal.append(&done(trace)).unwrap());
         drop(journal);
@@ -377,13 +374,13 @@ mod tests {
         assert_eq!(ends.len(), 4);
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            let (mut journal, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+            let (mut journal, entries) = Journal::open(path.clone(), "plan").unwrap();
             let lines = ends.iter().filter(|&&end| end < length).count();
             let expected: Vec<JournalEntry> = (0..lines.saturating_sub(1)).map(done).collect();
             assert_eq!(entries, expected, "cut at {length}");
             journal.append(&done(9)).unwrap();
             drop(journal);
-            let (_, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+            let (_, entries) = Journal::open(path.clone(), "plan").unwrap();
             assert_eq!(entries.len(), expected.len() + 1);
             assert_eq!(entries.last(), Some(&done(9)));
         }
@@ -393,24 +390,25 @@ mod tests {
     fn damage_another_plan_and_a_second_sweep_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv.journal");
-        let open = |plan: &str, restart| Journal::open(path.clone(), plan, restart);
-        let (mut journal, _) = open("plan", false).unwrap();
+        let open = |plan: &str| Journal::open(path.clone(), plan);
+        let (mut journal, _) = open("plan").unwrap();
         journal.append(&done(0)).unwrap();
-        let busy = open("plan", true).unwrap_err().to_string();
+        let busy = open("plan").unwrap_err().to_string();
         assert!(
             busy.ends_with("another sweep with this output is at work"),
             "{busy}"
         );
         drop(journal);
-        let other = open("other", false).unwrap_err().to_string();
+        let other = open("other").unwrap_err().to_string();
         assert!(other.contains("other traces, policies"), "{other}");
 
         let mut bytes = fs::read(&path).unwrap();
         bytes[20] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        let damaged = format!("{:#}", open("plan", false).unwrap_err());
+        let damaged = format!("{:#}", open("plan").unwrap_err());
         assert!(damaged.contains("line 1 is damaged"), "{damaged}");
-        let (journal, entries) = open("other", true).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (journal, entries) = open("other").unwrap();
         assert!(entries.is_empty());
         journal.remove().unwrap();
         assert!(!path.exists());

@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hither_analysis::format::{bytes, counted};
 use hither_analysis::placement;
 use hither_analysis::result_rows::RowFormat;
@@ -37,18 +38,20 @@ Examples:
                                                 a table for each trace
   hither sweep papers.toml -o papers.parquet    what the file says
   hither sweep papers.toml -p sieve -o out.csv  with another policy
-  hither sweep papers.toml -o out.csv --merge   one output of all parts";
+  hither sweep papers.toml -o out.csv --shard merge
+                                                one output of all parts";
 
 const DETAILS: &str = "\
 With --output, results are saved as they come in, in a journal beside the output
-(OUT.journal). The same command resumes from there, however the last one ended.
+(OUT.journal). The same command resumes from there, however the last one ended;
+without that file it begins anew.
 The output itself appears when all is done, with the same bytes in any case.
 
 --shard 2/8 does the second of eight parts, about as long as the others, and
 saves it in OUT.shard-2-of-8: the parts can run on any machines that see the
-same traces under the same paths. --merge makes the output of all parts beside
-it, with the same bytes as of one sweep. --so-far prints the rows that are saved
-by now, in the format of the output or that of --to, while parts are at work.
+same traces under the same paths. --shard merge makes the output of all parts
+beside it, with the same bytes as of one sweep. --print rows prints the rows that
+are saved by now, while parts are at work.
 
 The caches that are simulated at the same time take no more memory than the
 trace may (--memory), but for a single one.
@@ -126,36 +129,20 @@ pub(super) struct SweepCommand {
     #[arg(long, requires = "output", help_heading = OUTPUT)]
     force: bool,
 
-    /// Discard the results of an interrupted sweep with this output
-    #[arg(long, requires = "output", help_heading = OUTPUT, hide_short_help = true)]
-    restart: bool,
+    /// Do one of N parts of the sweep, I from 1, or `merge` the parts into the output
+    #[arg(long, value_name = "I/N|merge", requires = "output", help_heading = OUTPUT)]
+    shard: Option<Part>,
 
-    /// Do one of N parts of the sweep, I from 1, for --merge
-    #[arg(long, value_name = "I/N", requires = "output", help_heading = OUTPUT)]
-    shard: Option<Shard>,
-
-    /// Make the output of the parts that --shard has done
+    /// Simulate nothing, but print what is saved or read, with --shard I/N of this part
     #[arg(
         long,
-        requires = "output",
-        conflicts_with_all = ["shard", "restart"],
-        help_heading = OUTPUT
-    )]
-    merge: bool,
-
-    /// Print the rows that are saved by now, with --shard those of this part, and do nothing
-    #[arg(
-        long,
-        requires = "output",
-        conflicts_with_all = ["merge", "restart", "list_traces"],
+        value_name = "WHAT",
+        value_enum,
+        requires_if("rows", "output"),
         help_heading = OUTPUT,
         hide_short_help = true
     )]
-    so_far: bool,
-
-    /// Print the names of the traces that are read, with --shard of this part, and do nothing
-    #[arg(long, conflicts_with = "merge", help_heading = OUTPUT, hide_short_help = true)]
-    list_traces: bool,
+    print: Option<Printed>,
 
     /// Save after about N references, counted once for each cache
     #[arg(
@@ -167,6 +154,33 @@ pub(super) struct SweepCommand {
         hide_short_help = true
     )]
     save_every: u64,
+}
+
+/// A value of --shard.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    One(Shard),
+    Merge,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        if text == "merge" {
+            Ok(Part::Merge)
+        } else {
+            text.parse().map(Part::One)
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Printed {
+    /// The rows that are saved by now, in the format of the output or that of --to
+    Rows,
+    /// The names of the traces that are read
+    Traces,
 }
 
 fn references(text: &str) -> Result<u64, String> {
@@ -181,14 +195,18 @@ impl Subcommand for SweepCommand {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let plan = self.plan()?;
         sweep::check_plan(&plan)?;
-        let read = sweep::traces_read(&plan, self.shard);
-        if self.list_traces {
+        let shard = self.one_shard();
+        let read = sweep::traces_read(&plan, shard);
+        if self.print == Some(Printed::Traces) {
             let names = read.iter().map(|job| format!("{}\n", job.name.display()));
             ui::print(&names.collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let reads = !(self.merge || self.so_far);
-        if reads {
+        let (prints, merges) = (
+            self.print.is_some(),
+            matches!(self.shard, Some(Part::Merge)),
+        );
+        if !(prints || merges) {
             sweep::check_traces(&read)?;
         }
         let format = self.format()?;
@@ -201,14 +219,14 @@ impl Subcommand for SweepCommand {
         let run = SweepOptions {
             unit_references: self.save_every,
             cancel: cancelled_by_signals()?,
-            shard: self.shard,
+            shard,
         };
-        if let (Some(output), Some(format), true) = (&self.output, format, self.so_far) {
+        if let (Some(output), Some(format), true) = (&self.output, format, prints) {
             let sweep = Sweep::so_far(&plan, output, run)?;
             ui::print_bytes(&format.write(&sweep.rows())?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if let (Some(output), true) = (&self.output, self.merge) {
+        if let (Some(output), true) = (&self.output, merges) {
             self.check_output(output, false)?;
             let sweep = Sweep::merged(&plan, output, run)?;
             self.deliver(sweep, format, ui)?;
@@ -249,9 +267,9 @@ impl Subcommand for SweepCommand {
             }
             return Ok(ExitCode::from(INTERRUPTED_EXIT_CODE));
         }
-        if let (Some(shard), Some(output)) = (self.shard, &self.output) {
+        if let (Some(shard), Some(output)) = (shard, &self.output) {
             ui.note(format_args!(
-                "shard {shard} is done, {} in {}; --merge makes the output of all",
+                "shard {shard} is done, {} in {}; --shard merge makes the output of all",
                 counted(done as u64, "cache"),
                 shard.path(output).display()
             ));
@@ -285,6 +303,14 @@ fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 impl SweepCommand {
+    /// The part to do or to print, if it is one.
+    fn one_shard(&self) -> Option<Shard> {
+        match self.shard? {
+            Part::One(shard) => Some(shard),
+            Part::Merge => None,
+        }
+    }
+
     fn plan(&self) -> anyhow::Result<SweepPlan> {
         let (format, options) = self.loading.options(self.sampling.sample());
         let defaults = JobDefaults { format, options };
@@ -348,13 +374,13 @@ impl SweepCommand {
         output: &Path,
         plan: &SweepPlan,
     ) -> anyhow::Result<(Journal, Vec<sweep::JournalEntry>)> {
-        let path = match self.shard {
+        let path = match self.one_shard() {
             Some(shard) => shard.path(output),
             None => sweep::journal_path(output),
         };
         // A sweep that was killed after its last rename has both. Resuming it removes the journal.
         self.check_output(output, path.exists())?;
-        Ok(Journal::open(path, &plan.digest(), self.restart)?)
+        Ok(Journal::open(path, &plan.digest())?)
     }
 
     /// Fails where the output cannot be written, or is there and shall not be replaced.

@@ -343,7 +343,7 @@ fn other_plans_changed_traces_and_second_sweeps_are_refused() {
 
     ----- stderr -----
     hither: out.csv.journal: the journal of an unfinished sweep with other traces, policies, sizes
-      ... or options, or by another version of hither; --restart throws it away and begins anew, -o
+      ... or options, or by another version of hither; without the file the sweep begins anew, -o
       ... names another output
     ");
 
@@ -354,7 +354,9 @@ fn other_plans_changed_traces_and_second_sweeps_are_refused() {
     let begins = "\nhither: 0.trace: the trace has changed since the sweep began (SHA-256 ";
     assert!(changed.stderr.contains(begins), "{changed}");
     assert!(
-        changed.stderr.ends_with("; --restart begins anew\n"),
+        changed
+            .stderr
+            .ends_with("; without the sweep's journal it begins anew\n"),
         "{changed}"
     );
 
@@ -397,7 +399,7 @@ fn other_plans_changed_traces_and_second_sweeps_are_refused() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: out.csv.journal: a damaged journal of a sweep; --restart throws it away and begins anew:
+    hither: out.csv.journal: a damaged journal of a sweep; without the file the sweep begins anew:
       ... line 1 is damaged
     ");
 }
@@ -458,7 +460,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stderr -----
     hither: cannot write missing/out.csv: missing: No such file or directory (os error 2)
     ");
-    assert_snapshot!(lab.run("hither sweep -t loop.trace --restart"), @"
+    assert_snapshot!(lab.run("hither sweep -t loop.trace --print rows"), @"
     exit code: 2
     ----- stdout -----
 
@@ -466,7 +468,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     error: the following required arguments were not provided:
       --output <FILE>
 
-    Usage: hither sweep --output <FILE> --trace <TRACE> --restart [SPEC]
+    Usage: hither sweep --output <FILE> --trace <TRACE> --print <WHAT> [SPEC]
 
     For more information, try '--help'.
     ");
@@ -589,7 +591,7 @@ fn shards_make_the_same_output_as_one_sweep() {
         // Done again, there is nothing left to do.
         let again = lab.run(&format!("{SWEEP} -o parts.csv --shard 1/{of}"));
         assert!(again.stderr.contains("is done, "), "{again}");
-        let merged = lab.run(&format!("{SWEEP} -o parts.csv --merge"));
+        let merged = lab.run(&format!("{SWEEP} -o parts.csv --shard merge"));
         assert!(merged.stderr.contains("180 rows in parts.csv"), "{merged}");
         assert_eq!(fs::read(lab.path("parts.csv")).unwrap(), expected, "{of}");
         assert!(lab.names().iter().all(|name| !name.contains(".shard-")));
@@ -602,7 +604,7 @@ fn rows_are_printed_while_parts_are_at_work() {
     let lab = with_traces();
     let printed = |line: &str| String::from_utf8(lab.run(line).stdout).unwrap();
     let whole = printed(&format!("{SWEEP} --to csv"));
-    let so_far = format!("{SWEEP} -o parts.csv --so-far");
+    let so_far = format!("{SWEEP} -o parts.csv --print rows");
     assert_eq!(printed(&so_far).lines().count(), 1);
     let none = lab.run(&format!("{so_far} --shard 1/3"));
     assert!(
@@ -635,7 +637,7 @@ fn rows_are_printed_while_parts_are_at_work() {
 #[test]
 fn a_merge_says_what_is_missing() {
     let lab = with_traces();
-    let merge = format!("{SWEEP} -o parts.csv --merge");
+    let merge = format!("{SWEEP} -o parts.csv --shard merge");
     assert_snapshot!(lab.run(&merge), @"
     exit code: 2
     ----- stdout -----
@@ -681,7 +683,7 @@ fn a_merge_says_what_is_missing() {
     ");
     let none = lab.run(&format!("{SWEEP} -o parts.csv --shard 3/2"));
     assert!(none.stderr.contains("`3/2` is no shard"), "{none}");
-    let nowhere = lab.run(&format!("{SWEEP} --merge"));
+    let nowhere = lab.run(&format!("{SWEEP} --shard merge"));
     assert!(nowhere.stderr.contains("--output <FILE>"), "{nowhere}");
 }
 
@@ -718,7 +720,7 @@ fn copies_are_read_and_results_name_the_traces() {
             );
         };
         copies("");
-        let names = lab.run(&format!("{sweep} --shard {shard}/3 --list-traces"));
+        let names = lab.run(&format!("{sweep} --shard {shard}/3 --print traces"));
         listed += names.stdout();
         copies(names.stdout());
         let done = lab.run(&format!("{sweep} --shard {shard}/3"));
@@ -728,7 +730,7 @@ fn copies_are_read_and_results_name_the_traces() {
     let two: Vec<_> = listed.lines().collect();
     assert!((7..=8).contains(&two.len()), "{listed}");
     fs::remove_file(lab.path("copies.toml")).unwrap();
-    let merged = lab.run("hither sweep urls.toml -o parts.csv --merge");
+    let merged = lab.run("hither sweep urls.toml -o parts.csv --shard merge");
     assert!(merged.stderr.contains("180 rows"), "{merged}");
     let parts = fs::read_to_string(lab.path("parts.csv")).unwrap();
     assert_eq!(parts.replace("s3://b/", ""), whole);
