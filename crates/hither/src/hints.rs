@@ -98,6 +98,7 @@ const MOVED: &[Moved] = &[
             ("--restart", ""),
         ],
     ),
+    part_of("topo", &["--svg"], "topo", &[("--svg", "--output")]),
     part_of(
         "topo",
         &["--live", "--calibrate"],
@@ -118,11 +119,26 @@ const MOVED: &[Moved] = &[
 ];
 
 /// Options that are gone, with what is to be done instead: the command, the option, and that.
-const GONE: &[(&str, &str, &str)] = &[(
-    "sweep",
-    "--restart",
-    "to begin anew, remove the journal beside the output (OUT.journal or OUT.shard-I-of-N)",
-)];
+const GONE: &[(&str, &str, &str)] = &[
+    ("advise", "--frames", RECORD_FIRST),
+    ("advise", "--ring-bytes", RECORD_FIRST),
+    ("mount", "--placement", IN_THE_FILE),
+    ("node", "--placement", IN_THE_FILE),
+    (
+        "place",
+        "--sample",
+        "placements need all blocks, so there is no estimate from a sample",
+    ),
+    (
+        "sweep",
+        "--restart",
+        "to begin anew, remove the journal beside the output (OUT.journal or OUT.shard-I-of-N)",
+    ),
+];
+
+const RECORD_FIRST: &str =
+    "`hither record` has it: hither record -o DIR ... -- CMD, then hither advise DIR";
+const IN_THE_FILE: &str = "the file says it: placement = \"NAME\"";
 
 impl Moved {
     /// The command line as it is to be written now. `at` is where the command stands.

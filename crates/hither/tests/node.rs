@@ -441,9 +441,12 @@ fn a_placement_log_replays_to_the_same_decisions() {
     site.output(&["cluster", "ca", "lab"]);
     let addresses = [free_address(), free_address()];
     let members = [("a", &addresses[0][..]), ("b", &addresses[1][..])];
-    let options = |log| ["--placement", "always-migrate", "--placement-log", log];
+    let options = |log| ["--placement-log", log];
     for name in ["a", "b"] {
         site.member(name, "ca", &members);
+        let file = site.path(&format!("{name}.toml"));
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("placement = \"always-migrate\"\n{text}")).unwrap();
     }
     let (Some(a), Some(b)) = (
         site.start_with("a", &options("a.calls")),

@@ -23,9 +23,9 @@ use hither_live::page_cache::expected_reads;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::options::heading::{CACHES, NODES, OUTPUT, READING};
+use super::options::heading::{CACHES, NODES, OUTPUT, READING, RECORDING};
 use super::options::placement::PlacementArgs;
-use super::options::recording::{RecordingArgs, record};
+use super::options::recording::{self, RecordingArgs};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::subcommand::Subcommand;
 use crate::exit;
@@ -104,7 +104,7 @@ pub(super) struct Advise {
     #[command(flatten, next_help_heading = NODES)]
     placing: PlacementArgs,
 
-    #[command(flatten, next_help_heading = "Recording")]
+    #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
 
     /// Rows in the table of call sites
@@ -139,7 +139,13 @@ impl Subcommand for Advise {
             let temporary = scratch::Scratch::create(ui)?;
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.trace());
-            let ended = record(&self.command, &folder, &self.recording, ui)?;
+            let ended = recording::record(
+                &self.command,
+                &folder,
+                &self.recording,
+                recording::session(),
+                ui,
+            )?;
             // An empty line separates the advice from the program's output.
             ui.blank_line();
             self.advise(&folder, ui)?;

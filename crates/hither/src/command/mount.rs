@@ -10,7 +10,6 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
-use hither_core::placement::PlacementEntry;
 use hither_mount::Consistency;
 use hither_node::source::name::public_name;
 use hither_node::store::disk::settings::DiskSettings;
@@ -120,16 +119,6 @@ pub(super) struct Mount {
         hide_short_help = true
     )]
     volume: Option<String>,
-
-    /// Where the machines keep blocks, in place of what FILE says: the same on all of them
-    #[arg(
-        long,
-        value_name = "PLACEMENT",
-        requires = "cluster",
-        value_parser = hither_node::config::placement,
-        hide_short_help = true
-    )]
-    placement: Option<Spec<PlacementEntry>>,
 
     /// Write what the placement is told and answers to a new file, for `hither cluster replay`
     #[arg(long, value_name = "LOG", requires = "cluster", hide_short_help = true)]
@@ -250,10 +239,7 @@ impl Subcommand for Mount {
 
 impl Mount {
     fn settings(self) -> anyhow::Result<ServiceSettings> {
-        let mut cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
-        if let (Some(cluster), Some(placement)) = (&mut cluster, self.placement) {
-            cluster.placing.policy = placement;
-        }
+        let cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
         let mount = MountedSettings {
             directory: self.directory,
             consistency: self.consistency,

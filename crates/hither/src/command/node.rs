@@ -5,8 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_analysis::format::counted;
-use hither_core::Spec;
-use hither_core::placement::PlacementEntry;
 use hither_net::tls::CertificateEnd;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -53,15 +51,6 @@ pub(super) struct NodeCommand {
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
 
-    /// Where the cluster keeps blocks, in place of what FILE says: the same on all members
-    #[arg(
-        long,
-        value_name = "PLACEMENT",
-        value_parser = hither_node::config::placement,
-        hide_short_help = true
-    )]
-    placement: Option<Spec<PlacementEntry>>,
-
     /// Write what the placement is told and answers to a new file, for `hither cluster replay`
     #[arg(long, value_name = "LOG", hide_short_help = true)]
     placement_log: Option<PathBuf>,
@@ -77,9 +66,6 @@ impl Subcommand for NodeCommand {
         let mut settings = file::load(&self.file)?;
         settings.trace = self.trace;
         settings.placement_log = self.placement_log;
-        if let (Some(cluster), Some(placement)) = (&mut settings.cluster, self.placement) {
-            cluster.placing.policy = placement;
-        }
         if self.check {
             check(&self.file, &settings)?;
         } else {

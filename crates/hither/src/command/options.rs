@@ -35,6 +35,8 @@ pub(super) mod heading {
     pub(crate) const OUTPUT: &str = "Output";
     /// The options about reading a trace.
     pub(crate) const READING: &str = "Reading the trace";
+    /// The options about recording a program.
+    pub(crate) const RECORDING: &str = "Recording";
 }
 
 /// How a trace is read.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::{DrawingArgs, PlacementArgs};
-use super::options::{CacheArgs, LoadArgs, SampleArgs};
+use super::options::{CacheArgs, LoadArgs};
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
@@ -58,9 +58,6 @@ pub(super) struct Place {
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
 
-    #[command(flatten, next_help_heading = READING)]
-    sampling: SampleArgs,
-
     #[command(flatten, next_help_heading = OUTPUT)]
     drawing: DrawingArgs,
 
@@ -75,9 +72,7 @@ impl Subcommand for Place {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         self.drawing.check()?;
         let nodes = self.placing.topologies()?;
-        let trace = self
-            .loading
-            .load_sample(&self.trace, self.sampling.sample(), ui)?;
+        let trace = self.loading.load(&self.trace, ui)?;
         let defaults = placement::default_placements(placement::data_kind(&trace));
         let placements = placement::placements_or_default(&self.placing.placements(), &defaults)?;
         placement::check_kind(&trace, &placements)?;

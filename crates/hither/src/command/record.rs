@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_live::SessionOptions;
+use hither_sim::Size;
 
+use super::options::heading::RECORDING;
 use super::options::recording::{RecordingArgs, record};
 use super::options::trace_output::DEFAULT_OUTPUT;
 use super::subcommand::Subcommand;
@@ -32,8 +35,44 @@ pub(super) struct Record {
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
 
-    #[command(flatten, next_help_heading = "Recording")]
+    #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
+
+    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        help_heading = RECORDING,
+        hide_short_help = true
+    )]
+    frames: u8,
+
+    /// How much may wait for the recorder, for each thread; all threads together may have 512 MiB,
+    /// or an eighth of the memory if that is less
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "64MiB",
+        value_parser = ring_bytes,
+        help_heading = RECORDING,
+        hide_short_help = true
+    )]
+    ring_bytes: usize,
+}
+
+fn ring_bytes(text: &str) -> Result<usize, String> {
+    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
+        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
+    };
+    let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
+    if sane {
+        Ok(bytes as usize)
+    } else {
+        Err("a ring is a power of two from 64KiB to 1GiB large".to_owned())
+    }
 }
 
 impl Subcommand for Record {
@@ -45,7 +84,12 @@ impl Subcommand for Record {
             .output
             .clone()
             .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
-        let ended = record(&self.command, &output, &self.recording, ui)?;
+        let session = SessionOptions {
+            frames_max: usize::from(self.frames),
+            ring_bytes: self.ring_bytes,
+            ..SessionOptions::default()
+        };
+        let ended = record(&self.command, &output, &self.recording, session, ui)?;
         ui.note(format_args!("the trace is {}", output.display()));
         Ok(exit::code_of(ended))
     }

@@ -372,10 +372,11 @@ impl Run {
             mapped: false,
             arguments: true,
         });
-        let mut session = SessionOptions::default();
-        if record.is_some() {
-            session.ring_bytes = recording::RING_BYTES;
-        }
+        let session = if record.is_some() {
+            recording::session()
+        } else {
+            SessionOptions::default()
+        };
         Ok(RunOptions {
             command: self.command.clone(),
             preload: match mechanisms.memory {

@@ -106,7 +106,9 @@ impl Subcommand for Sim {
             .load_sample(&self.trace, self.sampling.sample(), ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
-            return Ok(ExitCode::SUCCESS);
+            if !(self.caches.names_sizes() || self.json) {
+                return Ok(ExitCode::SUCCESS);
+            }
         }
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.profile.path.as_deref();

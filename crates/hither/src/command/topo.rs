@@ -48,7 +48,6 @@ pub(super) struct Topo {
     #[arg(
         long,
         short,
-        visible_alias = "svg",
         value_name = "FILE",
         value_parser = picture,
         conflicts_with = "list"

@@ -350,7 +350,7 @@ fn latencies_are_marked_as_not_measured() {
 fn pictures() {
     let lab = Lab::new();
     let ran = lab.run(
-        "hither topo torus:4x4 --svg t.svg && hither topo -q torus:4x4 -o t.png && \
+        "hither topo torus:4x4 --output t.svg && hither topo -q torus:4x4 -o t.png && \
                        hither topo torus:4x4 -o t.svg --json | head -c 1",
     );
     assert_snapshot!(ran, @"

@@ -20,12 +20,8 @@ pub(crate) struct CurveArgs {
     /// Write the miss ratio at all cache sizes to FILE; may be given several times
     ///
     /// FILE is data (.csv, .json or .parquet) or a picture (.svg or .png). An existing file is
-    /// replaced.
-    #[arg(
-        long = "curve",
-        value_name = "FILE",
-        conflicts_with_all = ["sizes", "profile", "json"]
-    )]
+    /// replaced. With --size or --json the results at these sizes are printed, too.
+    #[arg(long = "curve", value_name = "FILE", conflicts_with = "profile")]
     files: Vec<CurveFile>,
 
     /// The most cache sizes of a curve

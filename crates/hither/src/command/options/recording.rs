@@ -11,7 +11,6 @@ use hither_analysis::format::{bytes, counted};
 use hither_kernel::page_cache::PageCacheError;
 use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary, TraceOptions};
 use hither_live::{Error, SessionOptions};
-use hither_sim::Size;
 
 use super::trace_output::hint;
 use crate::exit;
@@ -19,7 +18,7 @@ use crate::preload;
 use crate::ui::{self, Ui};
 
 /// How much may wait for the recorder, for each thread.
-pub(crate) const RING_BYTES: usize = 64 << 20;
+const RING_BYTES: usize = 64 << 20;
 
 /// The options of recording.
 #[derive(Args, Debug)]
@@ -34,16 +33,6 @@ pub(crate) struct RecordingArgs {
     #[arg(long)]
     force: bool,
 
-    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 32,
-        value_parser = clap::value_parser!(u8).range(1..=64),
-        hide_short_help = true
-    )]
-    frames: u8,
-
     /// Record touches of mapped files too, sampled
     #[arg(long)]
     mapped: bool,
@@ -51,29 +40,13 @@ pub(crate) struct RecordingArgs {
     /// Record no arguments of programs, which may hold passwords
     #[arg(long)]
     no_arguments: bool,
-
-    /// How much may wait for the recorder, for each thread; all threads together may have 512 MiB,
-    /// or an eighth of the memory if that is less
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value = "64MiB",
-        value_parser = ring_bytes,
-        hide_short_help = true
-    )]
-    ring_bytes: usize,
 }
 
-fn ring_bytes(text: &str) -> Result<usize, String> {
-    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
-        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
-    };
-    let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
-    if sane {
-        Ok(bytes as usize)
-    } else {
-        Err("a ring is a power of two from 64KiB to 1GiB large".to_owned())
+/// What is agreed with the program: rings that hold what a busy agent cannot take at once.
+pub(crate) fn session() -> SessionOptions {
+    SessionOptions {
+        ring_bytes: RING_BYTES,
+        ..SessionOptions::default()
     }
 }
 
@@ -82,14 +55,10 @@ pub(crate) fn record(
     command: &[OsString],
     output: &Path,
     recording: &RecordingArgs,
+    session: SessionOptions,
     ui: &Ui,
 ) -> anyhow::Result<ExitStatus> {
     note_recoverable(output, ui);
-    let session = SessionOptions {
-        frames_max: usize::from(recording.frames),
-        ring_bytes: recording.ring_bytes,
-        ..SessionOptions::default()
-    };
     let options = RecordOptions {
         command: command.to_vec(),
         preload: preload::library()?,
