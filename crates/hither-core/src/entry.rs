@@ -3,6 +3,7 @@
 //! [`placement`](crate::placement), import the policies.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
@@ -137,6 +138,37 @@ pub enum ParamKind {
         /// What may be written.
         names: &'static [&'static str],
     },
+}
+
+impl Param {
+    /// A whole number within `range`.
+    pub const fn count(
+        name: &'static str,
+        doc: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Param {
+        let (min, max) = (*range.start(), *range.end());
+        let kind = ParamKind::Count { default, min, max };
+        Param { name, doc, kind }
+    }
+
+    /// A real number within `range`.
+    pub const fn real(
+        name: &'static str,
+        doc: &'static str,
+        default: f64,
+        range: RangeInclusive<f64>,
+    ) -> Param {
+        let (min, max) = (*range.start(), *range.end());
+        let kind = ParamKind::Real { default, min, max };
+        Param { name, doc, kind }
+    }
+
+    /// 1 (yes) or 0 (no).
+    pub const fn switch(name: &'static str, doc: &'static str, default: bool) -> Param {
+        Param::count(name, doc, default as u64, 0..=1)
+    }
 }
 
 impl ParamKind {

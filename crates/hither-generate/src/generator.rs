@@ -1,7 +1,7 @@
 //! What a generator is: an endless pattern of block references, and its parameters.
 
 use hither_core::random::Random;
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 /// A generator.
@@ -47,56 +47,29 @@ const BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// A parameter that counts blocks.
 pub(super) const fn blocks(name: &'static str, doc: &'static str, default: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 1,
-            max: BLOCKS_MAX,
-        },
-    }
-}
-
-/// A parameter that is a number from 0 to `max`.
-pub(super) const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Real {
-            default,
-            min: 0.0,
-            max,
-        },
-    }
+    Param::count(name, doc, default, 1..=BLOCKS_MAX)
 }
 
 /// The parameters that every generator has, after its own.
 pub static SHARED: &[Param] = &[WEIGHT, BURST, WRITES];
 
-pub(super) const WEIGHT: Param = Param {
-    name: "weight",
-    doc: "its share of the references, relative to the other parts'",
-    kind: ParamKind::Real {
-        default: 1.0,
-        min: 1e-6,
-        max: 1e6,
-    },
-};
+pub(super) const WEIGHT: Param = Param::real(
+    "weight",
+    "its share of the references, relative to the other parts'",
+    1.0,
+    1e-6..=1e6,
+);
 
-pub(super) const BURST: Param = Param {
-    name: "burst",
-    doc: "how many references it makes before another part may have its turn",
-    kind: ParamKind::Count {
-        default: 16,
-        min: 1,
-        max: 1 << 32,
-    },
-};
+pub(super) const BURST: Param = Param::count(
+    "burst",
+    "how many references it makes before another part may have its turn",
+    16,
+    1..=1 << 32,
+);
 
-pub(super) const WRITES: Param = real(
+pub(super) const WRITES: Param = Param::real(
     "writes",
     "the share of its references that are writes",
     0.0,
-    1.0,
+    0.0..=1.0,
 );

@@ -8,7 +8,7 @@
 use hither_core::random::Random;
 
 use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 
 /// The longest stretch, which is held in memory while it is shuffled.
 const JITTER_MAX: u64 = 1 << 20;
@@ -19,16 +19,13 @@ pub(super) const ENTRY: Generator = Generator {
     summary: "the same blocks in the same order, again and again",
     params: &[
         blocks("blocks", "the length of a pass", 1000),
-        Param {
-            name: "jitter",
-            doc: "length in blocks of the stretches that are shuffled in each pass; 0: the order \
+        Param::count(
+            "jitter",
+            "length in blocks of the stretches that are shuffled in each pass; 0: the order \
                   never changes",
-            kind: ParamKind::Count {
-                default: 0,
-                min: 0,
-                max: JITTER_MAX,
-            },
-        },
+            0,
+            0..=JITTER_MAX,
+        ),
         WEIGHT,
         BURST,
         WRITES,

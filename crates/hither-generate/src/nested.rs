@@ -5,7 +5,7 @@
 use hither_core::random::Random;
 
 use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -15,15 +15,12 @@ pub(super) const ENTRY: Generator = Generator {
     params: &[
         blocks("outer", "the length of the outer loop", 1000),
         blocks("inner", "the length of the inner loop", 100),
-        Param {
-            name: "repeats",
-            doc: "passes over the inner file after each block of the outer one",
-            kind: ParamKind::Count {
-                default: 1,
-                min: 1,
-                max: 1 << 32,
-            },
-        },
+        Param::count(
+            "repeats",
+            "passes over the inner file after each block of the outer one",
+            1,
+            1..=1 << 32,
+        ),
         WEIGHT,
         BURST,
         WRITES,

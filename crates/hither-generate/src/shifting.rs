@@ -6,10 +6,10 @@
 
 use hither_core::random::Random;
 
-use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks, real};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 use super::permutation::Permutation;
 use super::zipf::ZipfRanks;
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -17,27 +17,24 @@ pub(super) const ENTRY: Generator = Generator {
     summary: "a working set that moves on after each phase",
     params: &[
         blocks("blocks", "the size of the working set", 10_000),
-        Param {
-            name: "phase",
-            doc: "references until the set moves",
-            kind: ParamKind::Count {
-                default: 100_000,
-                min: 1,
-                max: u64::MAX,
-            },
-        },
-        real(
+        Param::count(
+            "phase",
+            "references until the set moves",
+            100_000,
+            1..=u64::MAX,
+        ),
+        Param::real(
             "overlap",
             "the share of the set that stays in it when it moves",
             0.5,
-            1.0,
+            0.0..=1.0,
         ),
-        real(
+        Param::real(
             "skew",
             "the exponent of Zipf's law within the set; which block is popular is drawn anew in \
              each phase",
             0.0,
-            20.0,
+            0.0..=20.0,
         ),
         WEIGHT,
         BURST,

@@ -8,9 +8,10 @@
 //! permutation assigns block numbers to ranks, so that popularity does not depend on position.
 
 use hither_core::random::Random;
+use hither_core::registry::Param;
 use libm::{exp, expm1, log, log1p};
 
-use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks, real};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 use super::permutation::Permutation;
 
 /// The line in the registry.
@@ -19,11 +20,11 @@ pub(super) const ENTRY: Generator = Generator {
     summary: "independent references, the k-th most popular block in proportion to k^-skew",
     params: &[
         blocks("blocks", "how many blocks there are", 100_000),
-        real(
+        Param::real(
             "skew",
             "the exponent of Zipf's law; 0: all alike",
             1.0,
-            20.0,
+            0.0..=20.0,
         ),
         WEIGHT,
         BURST,

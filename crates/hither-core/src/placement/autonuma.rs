@@ -46,12 +46,12 @@
 //!
 //! A hint fault costs its thread `fault_ns`, and scanning costs `scan_ns` a page.
 
-use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::entry::{Build, EpochNeeds, INITIAL, PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Region};
 use super::interface::{MemoryPlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Needs, Param, Values};
 use crate::ids::{Block, Node, Process, Thread};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -69,55 +69,28 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     build: Build::Memory(&build),
 };
 
-const fn real(name: &'static str, doc: &'static str, default: f64, min: f64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Real {
-            default,
-            min,
-            max: 1e9,
-        },
-    }
-}
-
 const fn cost(name: &'static str, doc: &'static str, default: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 0,
-            max: 1 << 30,
-        },
-    }
+    Param::count(name, doc, default, 0..=1 << 30)
 }
 
 /// The defaults of times and sizes are the kernel's; those of costs were measured on a current
 /// server (2026-11: 1.3 us a sampled fault).
 const PARAMS: &[Param] = &[
-    Param {
-        name: "initial",
-        doc: "the placement of pages before they move",
-        kind: ParamKind::Placement {
-            default: "first-touch",
-            names: inner_placements,
-        },
-    },
-    real("delay_ms", "time before the first scan", 1000.0, 0.0),
-    real(
+    INITIAL,
+    Param::real("delay_ms", "time before the first scan", 1000.0, 0.0..=1e9),
+    Param::real(
         "min_ms",
         "lower bound of the time in which all pages are scanned",
         1000.0,
-        0.001,
+        0.001..=1e9,
     ),
-    real("max_ms", "upper bound of that time", 60_000.0, 0.001),
-    real("scan_mb", "memory scanned each time", 256.0, 0.001),
-    real(
+    Param::real("max_ms", "upper bound of that time", 60_000.0, 0.001..=1e9),
+    Param::real("scan_mb", "memory scanned each time", 256.0, 0.001..=1e9),
+    Param::real(
         "rate_mb",
         "most MB/s that migrate to a node (1280 in Linux before 4.20); 0: no limit",
         0.0,
-        0.0,
+        0.0..=1e9,
     ),
     cost("fault_ns", "what a hint fault costs", 1300),
     cost("scan_ns", "what scanning a page costs", 30),

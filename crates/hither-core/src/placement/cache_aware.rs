@@ -50,7 +50,7 @@ use super::events::{Action, Region, RegionTier};
 use super::interface::{MemoryPlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Mechanism, Needs, Param, Values};
 use crate::ids::{Block, Node, Object, Process};
 use crate::topology::Topology;
 
@@ -68,79 +68,55 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     summary: "puts what is touched in sequence on remote nodes, the rest on local ones",
     source: "cache-aware page placement, PhD thesis, University of Toronto",
     params: &[
-        Param {
-            name: "region",
-            doc: "the least size of an object that is a region, in bytes",
-            kind: ParamKind::Count {
-                default: 1 << 20,
-                min: 0,
-                max: u64::MAX,
-            },
-        },
-        Param {
-            name: "sequence",
-            doc: "the number of adjacent faults that make a region remote",
-            kind: ParamKind::Count {
-                default: 5,
-                min: 2,
-                max: 1_000_000,
-            },
-        },
-        Param {
-            name: "faults",
-            doc: "the number of faults after which a region that is not remote is local",
-            kind: ParamKind::Count {
-                default: 10,
-                min: 2,
-                max: 1_000_000,
-            },
-        },
-        Param {
-            name: "threshold",
-            doc: "usage above which a node takes no remote pages while others are below",
-            kind: ParamKind::Real {
-                default: 0.8,
-                min: 0.0,
-                max: 1.0,
-            },
-        },
-        Param {
-            name: "limit",
-            doc: "the largest share of an application's pages that may be remote",
-            kind: ParamKind::Real {
-                default: 0.5,
-                min: 0.0,
-                max: 1.0,
-            },
-        },
-        Param {
-            name: "distances",
-            doc: "1: sequential regions go furthest, others nearest; 0: all remote nodes are alike",
-            kind: ParamKind::Count {
-                default: 1,
-                min: 0,
-                max: 1,
-            },
-        },
-        Param {
-            name: "sample",
-            doc: "the share of allocated pages that is sampled to see which are in use; 0: all \
+        Param::count(
+            "region",
+            "the least size of an object that is a region, in bytes",
+            1 << 20,
+            0..=u64::MAX,
+        ),
+        Param::count(
+            "sequence",
+            "the number of adjacent faults that make a region remote",
+            5,
+            2..=1_000_000,
+        ),
+        Param::count(
+            "faults",
+            "the number of faults after which a region that is not remote is local",
+            10,
+            2..=1_000_000,
+        ),
+        Param::real(
+            "threshold",
+            "usage above which a node takes no remote pages while others are below",
+            0.8,
+            0.0..=1.0,
+        ),
+        Param::real(
+            "limit",
+            "the largest share of an application's pages that may be remote",
+            0.5,
+            0.0..=1.0,
+        ),
+        Param::count(
+            "distances",
+            "1: sequential regions go furthest, others nearest; 0: all remote nodes are alike",
+            1,
+            0..=1,
+        ),
+        Param::real(
+            "sample",
+            "the share of allocated pages that is sampled to see which are in use; 0: all \
                   that are allocated",
-            kind: ParamKind::Real {
-                default: 0.0,
-                min: 0.0,
-                max: 1.0,
-            },
-        },
-        Param {
-            name: "period_ms",
-            doc: "the time between two samples",
-            kind: ParamKind::Count {
-                default: 100,
-                min: 1,
-                max: 1_000_000,
-            },
-        },
+            0.0,
+            0.0..=1.0,
+        ),
+        Param::count(
+            "period_ms",
+            "the time between two samples",
+            100,
+            1..=1_000_000,
+        ),
     ],
     needs: Needs {
         objects: true,

@@ -68,24 +68,18 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "confidence",
-        doc: "standard deviations of chance that the gain of a move has to exceed; 10: never moves",
-        kind: ParamKind::Real {
-            default: 1.5,
-            min: 0.0,
-            max: 10.0,
-        },
-    },
-    Param {
-        name: "trigger",
-        doc: "accesses after which a block moves without that test; 0: with it",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 255,
-        },
-    },
+    Param::real(
+        "confidence",
+        "standard deviations of chance that the gain of a move has to exceed; 10: never moves",
+        1.5,
+        0.0..=10.0,
+    ),
+    Param::count(
+        "trigger",
+        "accesses after which a block moves without that test; 0: with it",
+        0,
+        0..=255,
+    ),
     switch(
         "load",
         "whether nodes that serve more than their share are avoided",
@@ -99,24 +93,18 @@ const PARAMS: &[Param] = &[
         "exchange",
         "whether a victim takes the frame of the block that pushes it out",
     ),
-    Param {
-        name: "trial",
-        doc: "while the other chance of victims does not pay, one in so many has it; 1: all",
-        kind: ParamKind::Count {
-            default: 16,
-            min: 1,
-            max: 1_000_000,
-        },
-    },
-    Param {
-        name: "miss_hops",
-        doc: "what a miss costs; the default is table 1 of post-office: 8.2 ms at 0.1 ms a hop",
-        kind: ParamKind::Count {
-            default: 82,
-            min: 1,
-            max: 1_000_000,
-        },
-    },
+    Param::count(
+        "trial",
+        "while the other chance of victims does not pay, one in so many has it; 1: all",
+        16,
+        1..=1_000_000,
+    ),
+    Param::count(
+        "miss_hops",
+        "what a miss costs; the default is table 1 of post-office: 8.2 ms at 0.1 ms a hop",
+        82,
+        1..=1_000_000,
+    ),
 ];
 
 const fn switch(name: &'static str, doc: &'static str) -> Param {

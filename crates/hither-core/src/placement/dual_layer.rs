@@ -45,7 +45,7 @@ use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
 use super::interface::{FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::{Access, Op};
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Mechanism, Needs, Param, Values};
 use crate::ids::{Block, Node};
 use crate::replacement::mq::Queues;
 
@@ -62,89 +62,62 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "threshold",
-        doc: "the remote accesses of a node to a block after which it gets a replica",
-        kind: ParamKind::Count {
-            default: 2,
-            min: 1,
-            max: 1_000_000,
-        },
-    },
-    Param {
-        name: "queues",
-        doc: "the number of queues that rank replicas; the i-th is for at least 2^i accesses",
-        kind: ParamKind::Count {
-            default: 8,
-            min: 1,
-            max: 32,
-        },
-    },
-    Param {
-        name: "refill",
-        doc: "frequencies fall each time frames were needed for this share of a node's originals",
-        kind: ParamKind::Real {
-            default: 1.0 / 3.0,
-            min: 0.0,
-            max: 1e6,
-        },
-    },
-    Param {
-        name: "ratio",
-        doc: "the replicas that are evicted for each original",
-        kind: ParamKind::Count {
-            default: 2,
-            min: 0,
-            max: 1_000_000,
-        },
-    },
-    Param {
-        name: "free",
-        doc: "the share of all frames that must be free for replicas to be made",
-        kind: ParamKind::Real {
-            default: 0.02,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "check_ms",
-        doc: "how often that is checked",
-        kind: ParamKind::Count {
-            default: 1000,
-            min: 0,
-            max: 1_000_000_000,
-        },
-    },
-    Param {
-        name: "delay_us",
-        doc: "the delay of a replica, unless an iteration or a construct ends before; \
+    Param::count(
+        "threshold",
+        "the remote accesses of a node to a block after which it gets a replica",
+        2,
+        1..=1_000_000,
+    ),
+    Param::count(
+        "queues",
+        "the number of queues that rank replicas; the i-th is for at least 2^i accesses",
+        8,
+        1..=32,
+    ),
+    Param::real(
+        "refill",
+        "frequencies fall each time frames were needed for this share of a node's originals",
+        1.0 / 3.0,
+        0.0..=1e6,
+    ),
+    Param::count(
+        "ratio",
+        "the replicas that are evicted for each original",
+        2,
+        0..=1_000_000,
+    ),
+    Param::real(
+        "free",
+        "the share of all frames that must be free for replicas to be made",
+        0.02,
+        0.0..=1.0,
+    ),
+    Param::count(
+        "check_ms",
+        "how often that is checked",
+        1000,
+        0..=1_000_000_000,
+    ),
+    Param::count(
+        "delay_us",
+        "the delay of a replica, unless an iteration or a construct ends before; \
               0: at once",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 1_000_000_000_000,
-        },
-    },
-    Param {
-        name: "switch",
-        doc: "1: the latest replica of an evicted original becomes the original; 0: all are \
+        0,
+        0..=1_000_000_000_000,
+    ),
+    Param::count(
+        "switch",
+        "1: the latest replica of an evicted original becomes the original; 0: all are \
               dropped",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 1,
-        },
-    },
-    Param {
-        name: "mapped",
-        doc: "1: a block that is mapped may have replicas as well",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 1,
-        },
-    },
+        0,
+        0..=1,
+    ),
+    Param::count(
+        "mapped",
+        "1: a block that is mapped may have replicas as well",
+        0,
+        0..=1,
+    ),
 ];
 
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlacement> {

@@ -123,9 +123,19 @@ impl PlacementSettings<'_> {
     }
 }
 
+/// The parameter of a placement of memory that moves pages: where they are before that.
+pub(super) const INITIAL: Param = Param {
+    name: "initial",
+    doc: "the placement of pages before they move",
+    kind: ParamKind::Placement {
+        default: "first-touch",
+        names: inner_placements,
+    },
+};
+
 /// The placements that may be a parameter of another one: those of memory that are not made of
 /// another one themselves.
-pub(super) fn inner_placements() -> Vec<&'static str> {
+fn inner_placements() -> Vec<&'static str> {
     let entries = PlacementEntry::all().iter();
     let is_inner =
         |entry: &&PlacementEntry| entry.target() == Target::Memory && !entry.is_made_of_another();

@@ -23,12 +23,12 @@
 //! - Threads that moved need no rule: their pages have other users from then on.
 
 use super::counters::Counters;
-use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::entry::{Build, EpochNeeds, INITIAL, PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Epoch, EpochKind, Region, RegionTier};
 use super::interface::{MemoryPlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Mechanism, Needs, Param, Values};
 use crate::ids::{Block, Node, Object, Process};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -46,48 +46,28 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     build: Build::Memory(&build),
 };
 
-const fn switch(name: &'static str, doc: &'static str) -> Param {
-    count(name, doc, 1, 1)
-}
-
-const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 0,
-            max,
-        },
-    }
-}
-
 const PARAMS: &[Param] = &[
-    Param {
-        name: "initial",
-        doc: "the placement of pages before they move",
-        kind: ParamKind::Placement {
-            default: "first-touch",
-            names: inner_placements,
-        },
-    },
-    count(
+    INITIAL,
+    Param::count(
         "least",
         "accesses to a page in an epoch below which it is not judged",
         64,
-        1 << 31,
+        0..=1 << 31,
     ),
-    switch(
+    Param::switch(
         "agree",
         "1: two looks in a row must want the same; 0: one is enough",
+        true,
     ),
-    switch(
+    Param::switch(
         "spread",
         "1: pages that several nodes use leave a node that serves most",
+        true,
     ),
-    switch(
+    Param::switch(
         "freeze",
         "1: a page that would return to its previous home stays for good",
+        true,
     ),
 ];
 

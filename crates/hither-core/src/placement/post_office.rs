@@ -40,7 +40,7 @@ use super::events::{Action, IncomingBlock};
 use super::interface::{AccessesWanted, FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Needs, Param, Values};
 use crate::ids::{Block, Node};
 use std::cmp::Reverse;
 
@@ -59,53 +59,38 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "trigger",
-        doc: "accesses to a block after which its best node is computed (T_tr)",
-        kind: ParamKind::Count {
-            default: 50,
-            min: 1,
-            max: 255,
-        },
-    },
-    Param {
-        name: "miss_ratio",
-        doc: "the local miss ratio from which a node is under pressure and forwards its \
+    Param::count(
+        "trigger",
+        "accesses to a block after which its best node is computed (T_tr)",
+        50,
+        1..=255,
+    ),
+    Param::real(
+        "miss_ratio",
+        "the local miss ratio from which a node is under pressure and forwards its \
               victims (T_m)",
-        kind: ParamKind::Real {
-            default: 0.15,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "window",
-        doc: "accesses of a node over which that ratio is computed",
-        kind: ParamKind::Count {
-            default: 1000,
-            min: 1,
-            max: 1_000_000_000,
-        },
-    },
-    Param {
-        name: "remote_misses",
-        doc: "1: what other caches serve counts as a miss; 0: only what storage serves",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 1,
-        },
-    },
-    Param {
-        name: "replication",
-        doc: "hops beyond which a shared read-only block is replicated at the accessing node; \
+        0.15,
+        0.0..=1.0,
+    ),
+    Param::count(
+        "window",
+        "accesses of a node over which that ratio is computed",
+        1000,
+        1..=1_000_000_000,
+    ),
+    Param::count(
+        "remote_misses",
+        "1: what other caches serve counts as a miss; 0: only what storage serves",
+        0,
+        0..=1,
+    ),
+    Param::count(
+        "replication",
+        "hops beyond which a shared read-only block is replicated at the accessing node; \
               the default: never",
-        kind: ParamKind::Count {
-            default: NEVER_FAR,
-            min: 0,
-            max: NEVER_FAR,
-        },
-    },
+        NEVER_FAR,
+        0..=NEVER_FAR,
+    ),
 ];
 
 /// More hops than any topology has.

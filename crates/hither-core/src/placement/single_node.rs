@@ -5,22 +5,19 @@ use super::entry::{Build, EpochNeeds, PlacementEntry};
 use super::interface::{MemoryPlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind};
+use crate::entry::{Compared, Mechanism, Needs, Param};
 use crate::ids::Node;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "single-node",
     summary: "all on one node, as far as they fit",
     source: "Nikolopoulos et al., ICS 2000",
-    params: &[Param {
-        name: "node",
-        doc: "the node; the last one if there are fewer",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 65_535,
-        },
-    }],
+    params: &[Param::count(
+        "node",
+        "the node; the last one if there are fewer",
+        0,
+        0..=65_535,
+    )],
     needs: Needs::NOTHING,
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::FilePlacement],

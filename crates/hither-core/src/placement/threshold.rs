@@ -20,12 +20,12 @@
 //!   a processor of the home). A step of the walk costs nothing.
 
 use super::counters::Counters;
-use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::entry::{Build, EpochNeeds, INITIAL, PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Region};
 use super::interface::{MemoryPlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
-use crate::entry::{Compared, Needs, Param, ParamKind, Values};
+use crate::entry::{Compared, Needs, Param, Values};
 use crate::ids::{Block, Node};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -40,82 +40,51 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     build: Build::Memory(&build),
 };
 
-const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count { default, min, max },
-    }
-}
-
-const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Real {
-            default,
-            min: 0.0,
-            max,
-        },
-    }
-}
-
 const PARAMS: &[Param] = &[
-    Param {
-        name: "initial",
-        doc: "the placement of pages before they move",
-        kind: ParamKind::Placement {
-            default: "first-touch",
-            names: inner_placements,
-        },
-    },
-    count(
+    INITIAL,
+    Param::count(
         "threshold",
         "lead of a remote node, in accesses, that interrupts",
         1024,
-        0,
-        1 << 31,
+        0..=1 << 31,
     ),
-    count(
+    Param::count(
         "saturation",
         "the most that a counter holds",
         2047,
-        1,
-        1 << 31,
+        1..=1 << 31,
     ),
-    count(
+    Param::count(
         "dampening",
         "interrupts in a row by one node before the page migrates",
         3,
-        1,
-        1 << 20,
+        1..=1 << 20,
     ),
-    count(
+    Param::count(
         "freeze",
         "migrations after which a page is frozen; 0: never",
         4,
-        0,
-        1 << 20,
+        0..=1 << 20,
     ),
-    real(
+    Param::real(
         "melt_ms",
         "time after which a frozen page may migrate again",
         1000.0,
-        1e9,
+        0.0..=1e9,
     ),
-    real(
+    Param::real(
         "walk_ms",
         "time between two pages of the periodic walk; 0: no aging, no melting",
         10.0,
-        1e9,
+        0.0..=1e9,
     ),
-    real(
+    Param::real(
         "reserve",
         "share of a node's frames that migrations leave free",
         0.0,
-        1.0,
+        0.0..=1.0,
     ),
-    count("interrupt_ns", "what an interrupt costs", 5000, 0, 1 << 30),
+    Param::count("interrupt_ns", "what an interrupt costs", 5000, 0..=1 << 30),
 ];
 
 /// Builds the policy.

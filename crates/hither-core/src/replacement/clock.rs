@@ -15,7 +15,7 @@
 
 use super::Replacement;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
 
@@ -31,15 +31,12 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build: &|settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
 };
 
-const PARAMS: &[Param] = &[Param {
-    name: "bits",
-    doc: "how many rounds of the hand a use keeps a block; 0: first in, first out",
-    kind: ParamKind::Count {
-        default: 1,
-        min: 0,
-        max: 255,
-    },
-}];
+const PARAMS: &[Param] = &[Param::count(
+    "bits",
+    "how many rounds of the hand a use keeps a block; 0: first in, first out",
+    1,
+    0..=255,
+)];
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::partition::{EXPIRE, OTHER, Partitioned};
 use crate::cache::ReplacementPolicy;
 use crate::classify::dear::Dear;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 
 /// The line in the registry.
@@ -31,24 +31,18 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 /// The paper gives no defaults for the window and the number of sublists.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "window",
-        doc: "the references of a process after which it is classified again",
-        kind: ParamKind::Count {
-            default: 500,
-            min: 2,
-            max: 1 << 30,
-        },
-    },
-    Param {
-        name: "sublists",
-        doc: "the sublists, by age, that its blocks are divided into to see if old ones come first",
-        kind: ParamKind::Count {
-            default: 5,
-            min: 2,
-            max: 1024,
-        },
-    },
+    Param::count(
+        "window",
+        "the references of a process after which it is classified again",
+        500,
+        2..=1 << 30,
+    ),
+    Param::count(
+        "sublists",
+        "the sublists, by age, that its blocks are divided into to see if old ones come first",
+        5,
+        2..=1024,
+    ),
     EXPIRE,
     OTHER,
 ];

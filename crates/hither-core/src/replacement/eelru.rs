@@ -21,7 +21,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
@@ -39,42 +39,30 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "early",
-        doc: "the number of points at which blocks may be evicted early",
-        kind: ParamKind::Count {
-            default: 4,
-            min: 1,
-            max: 32,
-        },
-    },
-    Param {
-        name: "late",
-        doc: "the number of points beyond the cache up to which the others may be kept",
-        kind: ParamKind::Count {
-            default: 8,
-            min: 1,
-            max: 32,
-        },
-    },
-    Param {
-        name: "reach",
-        doc: "the last of the late points, in multiples of the cache",
-        kind: ParamKind::Real {
-            default: 4.0,
-            min: 1.0,
-            max: 1000.0,
-        },
-    },
-    Param {
-        name: "memory",
-        doc: "the references after which counts are halved, in multiples of the cache",
-        kind: ParamKind::Real {
-            default: 4.0,
-            min: 0.0,
-            max: 1e6,
-        },
-    },
+    Param::count(
+        "early",
+        "the number of points at which blocks may be evicted early",
+        4,
+        1..=32,
+    ),
+    Param::count(
+        "late",
+        "the number of points beyond the cache up to which the others may be kept",
+        8,
+        1..=32,
+    ),
+    Param::real(
+        "reach",
+        "the last of the late points, in multiples of the cache",
+        4.0,
+        1.0..=1000.0,
+    ),
+    Param::real(
+        "memory",
+        "the references after which counts are halved, in multiples of the cache",
+        4.0,
+        0.0..=1e6,
+    ),
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {

@@ -24,7 +24,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
@@ -42,33 +42,24 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "queue",
-        doc: "the percentage of the cache that is the queue of resident blocks that are not LIR",
-        kind: ParamKind::Real {
-            default: 1.0,
-            min: 0.0,
-            max: 100.0,
-        },
-    },
-    Param {
-        name: "queue_min",
-        doc: "the least size of that queue in blocks, where the cache has more",
-        kind: ParamKind::Count {
-            default: 2,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
-    Param {
-        name: "stack",
-        doc: "the most blocks on the stack, in multiples of the cache; 0: no bound",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: 1 << 30,
-        },
-    },
+    Param::real(
+        "queue",
+        "the percentage of the cache that is the queue of resident blocks that are not LIR",
+        1.0,
+        0.0..=100.0,
+    ),
+    Param::count(
+        "queue_min",
+        "the least size of that queue in blocks, where the cache has more",
+        2,
+        1..=1 << 30,
+    ),
+    Param::count(
+        "stack",
+        "the most blocks on the stack, in multiples of the cache; 0: no bound",
+        0,
+        0..=1 << 30,
+    ),
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {

@@ -19,7 +19,7 @@
 
 use super::Replacement;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::Slot;
 use crate::list::{Links, List};
@@ -30,15 +30,12 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lrfu",
     summary: "weighs all references to a block, recent ones more",
     source: "Lee, Choi, Kim, Noh, Min, Cho and Kim, IEEE ToC 50(12), 2001",
-    params: &[Param {
-        name: "lambda",
-        doc: "a reference loses half its weight every 1/lambda references; 0 is LFU, 1 is LRU",
-        kind: ParamKind::Real {
-            default: 0.001,
-            min: 0.0,
-            max: 1.0,
-        },
-    }],
+    params: &[Param::real(
+        "lambda",
+        "a reference loses half its weight every 1/lambda references; 0 is LFU, 1 is LRU",
+        0.001,
+        0.0..=1.0,
+    )],
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,

@@ -21,7 +21,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
@@ -41,33 +41,24 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "k",
-        doc: "which reference counts, from the last one back",
-        kind: ParamKind::Count {
-            default: 2,
-            min: 1,
-            max: 16,
-        },
-    },
-    Param {
-        name: "correlated",
-        doc: "references to a block within so many references of the one before count as one",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: u64::MAX,
-        },
-    },
-    Param {
-        name: "history",
-        doc: "the most evicted blocks whose references are remembered, in multiples of the cache",
-        kind: ParamKind::Real {
-            default: 1.0,
-            min: 0.0,
-            max: 1000.0,
-        },
-    },
+    Param::count(
+        "k",
+        "which reference counts, from the last one back",
+        2,
+        1..=16,
+    ),
+    Param::count(
+        "correlated",
+        "references to a block within so many references of the one before count as one",
+        0,
+        0..=u64::MAX,
+    ),
+    Param::real(
+        "history",
+        "the most evicted blocks whose references are remembered, in multiples of the cache",
+        1.0,
+        0.0..=1000.0,
+    ),
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {

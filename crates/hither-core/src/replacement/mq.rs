@@ -20,7 +20,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List};
@@ -38,34 +38,20 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "queues",
-        doc: "the number of queues",
-        kind: ParamKind::Count {
-            default: 8,
-            min: 1,
-            max: 32,
-        },
-    },
-    Param {
-        name: "lifetime",
-        doc: "references after which an unused block moves down; 0: the peak temporal distance, \
+    Param::count("queues", "the number of queues", 8, 1..=32),
+    Param::count(
+        "lifetime",
+        "references after which an unused block moves down; 0: the peak temporal distance, \
               as measured",
-        kind: ParamKind::Count {
-            default: 0,
-            min: 0,
-            max: u64::MAX,
-        },
-    },
-    Param {
-        name: "history",
-        doc: "the most evicted blocks whose frequency is remembered, in multiples of the cache",
-        kind: ParamKind::Real {
-            default: 4.0,
-            min: 0.0,
-            max: 1000.0,
-        },
-    },
+        0,
+        0..=u64::MAX,
+    ),
+    Param::real(
+        "history",
+        "the most evicted blocks whose frequency is remembered, in multiples of the cache",
+        4.0,
+        0.0..=1000.0,
+    ),
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {

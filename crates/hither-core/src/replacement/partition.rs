@@ -43,16 +43,13 @@ use marginal_gain::MarginalGain;
 use sequential::Sequential;
 
 /// The parameter `expire` of the partitioned policies.
-pub(crate) const EXPIRE: Param = Param {
-    name: "expire",
-    doc: "a loop that has not returned for so many of its periods has ended; \
+pub(crate) const EXPIRE: Param = Param::real(
+    "expire",
+    "a loop that has not returned for so many of its periods has ended; \
           0: never (as in the papers)",
-    kind: ParamKind::Real {
-        default: 2.0,
-        min: 0.0,
-        max: 1e6,
-    },
-};
+    2.0,
+    0.0..=1e6,
+);
 
 /// The parameter `other` of the partitioned policies.
 pub(crate) const OTHER: Param = Param {

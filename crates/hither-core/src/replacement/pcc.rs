@@ -24,7 +24,7 @@ use super::partition::{EXPIRE, OTHER, Partitioned};
 use crate::cache::ReplacementPolicy;
 use crate::classify::pcc::{Config, Pcc};
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 
 /// The line in the registry.
@@ -44,42 +44,30 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 /// The defaults of the threshold and the sampling period are those of section 5.3.1 of the paper.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "threshold",
-        doc: "the accesses to new blocks after which a call site is sequential",
-        kind: ParamKind::Count {
-            default: 100,
-            min: 1,
-            max: u64::MAX,
-        },
-    },
-    Param {
-        name: "sample",
-        doc: "of so many accesses of a call site, the block of one is watched for its return",
-        kind: ParamKind::Count {
-            default: 20,
-            min: 1,
-            max: 1 << 20,
-        },
-    },
-    Param {
-        name: "entries",
-        doc: "the most blocks watched at a time",
-        kind: ParamKind::Count {
-            default: 65536,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
-    Param {
-        name: "sites",
-        doc: "the most call sites remembered at a time",
-        kind: ParamKind::Count {
-            default: 4096,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
+    Param::count(
+        "threshold",
+        "the accesses to new blocks after which a call site is sequential",
+        100,
+        1..=u64::MAX,
+    ),
+    Param::count(
+        "sample",
+        "of so many accesses of a call site, the block of one is watched for its return",
+        20,
+        1..=1 << 20,
+    ),
+    Param::count(
+        "entries",
+        "the most blocks watched at a time",
+        65536,
+        1..=1 << 30,
+    ),
+    Param::count(
+        "sites",
+        "the most call sites remembered at a time",
+        4096,
+        1..=1 << 30,
+    ),
     EXPIRE,
     OTHER,
 ];

@@ -8,7 +8,7 @@
 
 use super::Replacement;
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::Slot;
 use crate::random::Random as Generator;
 
@@ -24,15 +24,12 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build: &|settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
 };
 
-const PARAMS: &[Param] = &[Param {
-    name: "seed",
-    doc: "the seed of the random numbers",
-    kind: ParamKind::Count {
-        default: 1,
-        min: 0,
-        max: u64::MAX,
-    },
-}];
+const PARAMS: &[Param] = &[Param::count(
+    "seed",
+    "the seed of the random numbers",
+    1,
+    0..=u64::MAX,
+)];
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
@@ -51,33 +51,24 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 /// Defaults as in the paper.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "small",
-        doc: "the small queue's share of the cache",
-        kind: ParamKind::Real {
-            default: 0.1,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "ghost",
-        doc: "how many evicted blocks are remembered, as a share of the cache",
-        kind: ParamKind::Real {
-            default: 0.9,
-            min: 0.0,
-            max: 100.0,
-        },
-    },
-    Param {
-        name: "threshold",
-        doc: "the uses in the small queue after which a block goes on to the main one",
-        kind: ParamKind::Count {
-            default: 2,
-            min: 1,
-            max: 255,
-        },
-    },
+    Param::real(
+        "small",
+        "the small queue's share of the cache",
+        0.1,
+        0.0..=1.0,
+    ),
+    Param::real(
+        "ghost",
+        "how many evicted blocks are remembered, as a share of the cache",
+        0.9,
+        0.0..=100.0,
+    ),
+    Param::count(
+        "threshold",
+        "the uses in the small queue after which a block goes on to the main one",
+        2,
+        1..=255,
+    ),
 ];
 
 /// The most rounds in the main queue that uses can earn: a two-bit counter.

@@ -21,7 +21,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
@@ -42,42 +42,30 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "length",
-        doc: "the number of blocks from which a sequence is long",
-        kind: ParamKind::Count {
-            default: 20,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
-    Param {
-        name: "behind",
-        doc: "how far behind the head of a sequence its blocks may be evicted",
-        kind: ParamKind::Count {
-            default: 20,
-            min: 0,
-            max: 1 << 30,
-        },
-    },
-    Param {
-        name: "nth",
-        doc: "which miss of a sequence, counted back from the last as 1, says how recent it is",
-        kind: ParamKind::Count {
-            default: 5,
-            min: 1,
-            max: 64,
-        },
-    },
-    Param {
-        name: "sequences",
-        doc: "the most sequences remembered at a time",
-        kind: ParamKind::Count {
-            default: 200,
-            min: 1,
-            max: 4096,
-        },
-    },
+    Param::count(
+        "length",
+        "the number of blocks from which a sequence is long",
+        20,
+        1..=1 << 30,
+    ),
+    Param::count(
+        "behind",
+        "how far behind the head of a sequence its blocks may be evicted",
+        20,
+        0..=1 << 30,
+    ),
+    Param::count(
+        "nth",
+        "which miss of a sequence, counted back from the last as 1, says how recent it is",
+        5,
+        1..=64,
+    ),
+    Param::count(
+        "sequences",
+        "the most sequences remembered at a time",
+        200,
+        1..=4096,
+    ),
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {

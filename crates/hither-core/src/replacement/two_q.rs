@@ -15,7 +15,7 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
@@ -39,24 +39,18 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "in",
-        doc: "the share of the cache above which the queue of new blocks gives the victim (Kin)",
-        kind: ParamKind::Real {
-            default: 0.25,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "out",
-        doc: "how many blocks that left the queue are remembered, as a share of the cache (Kout)",
-        kind: ParamKind::Real {
-            default: 0.5,
-            min: 0.0,
-            max: 100.0,
-        },
-    },
+    Param::real(
+        "in",
+        "the share of the cache above which the queue of new blocks gives the victim (Kin)",
+        0.25,
+        0.0..=1.0,
+    ),
+    Param::real(
+        "out",
+        "how many blocks that left the queue are remembered, as a share of the cache (Kout)",
+        0.5,
+        0.0..=100.0,
+    ),
 ];
 
 /// Sizes as shares of the capacity.

@@ -9,7 +9,7 @@ use super::partition::{EXPIRE, OTHER, Partitioned};
 use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
 };
 
 /// The line in the registry.
@@ -29,15 +29,12 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 /// The default of the threshold is that of the evaluation of PCC, section 5.3.3.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "threshold",
-        doc: "the consecutive blocks of a file after which it is sequential",
-        kind: ParamKind::Count {
-            default: 3,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
+    Param::count(
+        "threshold",
+        "the consecutive blocks of a file after which it is sequential",
+        3,
+        1..=1 << 30,
+    ),
     EXPIRE,
     OTHER,
 ];

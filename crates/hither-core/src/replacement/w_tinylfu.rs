@@ -17,7 +17,7 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
+use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
 use crate::sketch::Sketch;
@@ -43,33 +43,19 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 /// The defaults are those of section 4 of the paper; that of the sample is Caffeine's.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "window",
-        doc: "the window's share of the cache",
-        kind: ParamKind::Real {
-            default: 0.01,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "protected",
-        doc: "the protected blocks' share of the main part, at most",
-        kind: ParamKind::Real {
-            default: 0.8,
-            min: 0.0,
-            max: 1.0,
-        },
-    },
-    Param {
-        name: "sample",
-        doc: "the references after which frequencies are halved, in multiples of the cache size",
-        kind: ParamKind::Count {
-            default: 10,
-            min: 1,
-            max: 1 << 20,
-        },
-    },
+    Param::real("window", "the window's share of the cache", 0.01, 0.0..=1.0),
+    Param::real(
+        "protected",
+        "the protected blocks' share of the main part, at most",
+        0.8,
+        0.0..=1.0,
+    ),
+    Param::count(
+        "sample",
+        "the references after which frequencies are halved, in multiples of the cache size",
+        10,
+        1..=1 << 20,
+    ),
 ];
 
 /// The parameters of W-TinyLFU.

@@ -13,13 +13,13 @@
 //!   input (gzip), cscope's half;
 //! - each new process runs on a node with the fewest running threads.
 
-use super::definition::{Program, THREADS_MAX, count, switch};
+use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped};
 use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
 use crate::permutation::Permutation;
 use crate::zipf::ZipfRanks;
 use hither_core::Random;
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 use hither_trace::schema::RowOp;
 
@@ -30,32 +30,34 @@ pub(super) const ENTRY: Program = Program {
               compiler per thread at a time",
     source: "the Tar + Gcc + Cscope test of the dual-layered file cache (sections 4 and 5)",
     params: &[
-        count("sources", "how many source files", 1000, 1 << 20),
-        count(
+        Param::count("sources", "how many source files", 1000, 1..=1 << 20),
+        Param::count(
             "source_mib",
             "the size of all sources together",
             16,
-            1 << 20,
+            1..=1 << 20,
         ),
-        count("headers", "how many headers", 600, 1 << 20),
-        count("header_mib", "the size of all headers together", 5, 1 << 20),
-        count(
+        Param::count("headers", "how many headers", 600, 1..=1 << 20),
+        Param::count(
+            "header_mib",
+            "the size of all headers together",
+            5,
+            1..=1 << 20,
+        ),
+        Param::count(
             "includes",
             "how many headers a source includes",
             60,
-            1 << 16,
+            1..=1 << 16,
         ),
-        Param {
-            name: "skew",
-            doc: "the exponent of Zipf's law for the popularity of headers",
-            kind: ParamKind::Real {
-                default: 0.8,
-                min: 0.0,
-                max: 20.0,
-            },
-        },
-        switch("tar", "whether the sources are packed first", 1),
-        switch("cscope", "whether they are indexed meanwhile", 1),
+        Param::real(
+            "skew",
+            "the exponent of Zipf's law for the popularity of headers",
+            0.8,
+            0.0..=20.0,
+        ),
+        Param::switch("tar", "whether the sources are packed first", true),
+        Param::switch("cscope", "whether they are indexed meanwhile", true),
     ],
     threads: 8,
     threads_max: THREADS_MAX,

@@ -1,6 +1,6 @@
 //! What a program is: its name, its parameters, and the function that runs it.
 
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::execution::{Execution, Stopped};
@@ -34,29 +34,3 @@ pub type ProgramSpec = hither_core::Spec<Program>;
 /// The largest number of threads of programs without a limit of their own: more than any machine
 /// worth simulating has.
 pub const THREADS_MAX: u32 = 4096;
-
-/// A parameter that is 1 (yes) or 0 (no).
-pub(crate) const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 0,
-            max: 1,
-        },
-    }
-}
-
-/// A parameter that counts something of which there is at least one.
-pub(crate) const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 1,
-            max,
-        },
-    }
-}

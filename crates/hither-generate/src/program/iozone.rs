@@ -7,9 +7,10 @@
 //! test, and the scheduler chooses their nodes by load and not by their files. `--migrate-every`
 //! also moves them during a test.
 
-use super::definition::{Program, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped};
 use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 use hither_trace::schema::RowOp;
 
@@ -19,14 +20,14 @@ pub(super) const ENTRY: Program = Program {
     summary: "each thread writes and reads its own file: in order, again, backward, in strides",
     source: "the Iozone test of the dual-layered file cache (sections 4 and 5)",
     params: &[
-        count("size_mib", "the size of each file", 128, 1 << 20),
-        count(
+        Param::count("size_mib", "the size of each file", 128, 1..=1 << 20),
+        Param::count(
             "record_kib",
             "how much is read or written at a time",
             4,
-            1 << 20,
+            1..=1 << 20,
         ),
-        count("stride", "a stride in records", 17, 1 << 20),
+        Param::count("stride", "a stride in records", 17, 1..=1 << 20),
     ],
     threads: 4,
     threads_max: THREADS_MAX,

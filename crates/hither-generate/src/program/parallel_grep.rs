@@ -7,9 +7,10 @@
 //! last one has ended; a new process runs on a node with the fewest running threads, as Linux
 //! balances on exec, so the runs of a shell use several nodes.
 
-use super::definition::{Program, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped};
 use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 use hither_trace::schema::RowOp;
 
@@ -20,15 +21,20 @@ pub(super) const ENTRY: Program = Program {
     source: "the Grep test of the dual-layered file cache (sections 4 and 5): 120 runs over 40 MB \
              of /etc, 2 to 10 shells",
     params: &[
-        count(
+        Param::count(
             "runs",
             "how many runs of grep, over all shells",
             120,
-            1 << 20,
+            1..=1 << 20,
         ),
-        count("files", "how many files", 2000, 1 << 20),
-        count("size_mib", "the size of all files together", 40, 1 << 20),
-        count("read_kib", "how much grep reads at a time", 32, 1 << 20),
+        Param::count("files", "how many files", 2000, 1..=1 << 20),
+        Param::count(
+            "size_mib",
+            "the size of all files together",
+            40,
+            1..=1 << 20,
+        ),
+        Param::count("read_kib", "how much grep reads at a time", 32, 1..=1 << 20),
     ],
     threads: 4,
     threads_max: THREADS_MAX,

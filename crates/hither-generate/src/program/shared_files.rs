@@ -26,7 +26,7 @@
 //! Threads are laid out in rows of a mesh that is as square as possible. Thread i runs on node i if
 //! there are as many nodes.
 
-use super::definition::{Program, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped, take_turns};
 use super::files::{FileRequest, TimeModel};
 use crate::permutation::Permutation;
@@ -54,18 +54,18 @@ pub(super) const ENTRY: Program = Program {
                 names: &["ammp", "fma3d", "wupwise", "oltp", "specjbb", "specweb"],
             },
         },
-        count(
+        Param::count(
             "blocks",
             "blocks of all files together, except for rounding",
             100_000,
-            1 << 31,
+            1..=1 << 31,
         ),
-        count("reuse", "average accesses per block", 20, 1 << 20),
-        count(
+        Param::count("reuse", "average accesses per block", 20, 1..=1 << 20),
+        Param::count(
             "phases",
             "how often tables change places and other blocks become popular",
             4,
-            1 << 20,
+            1..=1 << 20,
         ),
     ],
     threads: 25,

@@ -6,11 +6,11 @@
 //! in the queue. The paper has no other requests. Here small files, chosen by Zipf's law, are sent
 //! in between, like the pages of a site; `small=0` leaves them out.
 
-use super::definition::{Program, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped};
 use super::files::{File, Job, Scheduler, TimeModel, work};
 use crate::zipf::ZipfRanks;
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 use hither_trace::schema::RowOp;
 
@@ -21,39 +21,33 @@ pub(super) const ENTRY: Program = Program {
     source: "the Web test of the dual-layered file cache (sections 4 and 5): 100 concurrent \
              requests for 40 MB",
     params: &[
-        count(
+        Param::count(
             "requests",
             "how often the large file is asked for",
             100,
-            1 << 30,
+            1..=1 << 30,
         ),
-        count("size_mib", "the size of the large file", 40, 1 << 20),
-        Param {
-            name: "small",
-            doc: "how many requests for small files come with each for the large one",
-            kind: ParamKind::Count {
-                default: 20,
-                min: 0,
-                max: 1 << 20,
-            },
-        },
-        count("files", "how many small files", 2000, 1 << 24),
-        count(
+        Param::count("size_mib", "the size of the large file", 40, 1..=1 << 20),
+        Param::count(
+            "small",
+            "how many requests for small files come with each for the large one",
+            20,
+            0..=1 << 20,
+        ),
+        Param::count("files", "how many small files", 2000, 1..=1 << 24),
+        Param::count(
             "files_mib",
             "the size of all small files together",
             100,
-            1 << 20,
+            1..=1 << 20,
         ),
-        Param {
-            name: "skew",
-            doc: "the exponent of Zipf's law for the popularity of the small files",
-            kind: ParamKind::Real {
-                default: 1.0,
-                min: 0.0,
-                max: 20.0,
-            },
-        },
-        count("send_kib", "how much is sent at a time", 64, 1 << 20),
+        Param::real(
+            "skew",
+            "the exponent of Zipf's law for the popularity of the small files",
+            1.0,
+            0.0..=20.0,
+        ),
+        Param::count("send_kib", "how much is sent at a time", 64, 1..=1 << 20),
     ],
     threads: 8,
     threads_max: THREADS_MAX,

@@ -1,114 +1,77 @@
 //! The parameters of upm, and what follows from them.
 
 use super::criteria::{Bar, Better, Prices};
-use crate::entry::{Param, ParamKind, Values};
+use crate::entry::{Param, Values};
 use crate::ids::Node;
-use crate::placement::entry::inner_placements;
+use crate::placement::entry::INITIAL;
 use crate::placement::nodes::Nodes;
-
-const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
-    count(name, doc, default, 1)
-}
-
-const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count {
-            default,
-            min: 0,
-            max,
-        },
-    }
-}
 
 /// The defaults are figures of the Origin2000 (sections 3.1 and 5.4); those for what the paper
 /// calls "a constant" or "several" are ours.
 pub(super) const PARAMS: &[Param] = &[
-    Param {
-        name: "initial",
-        doc: "the placement of pages before they move",
-        kind: ParamKind::Placement {
-            default: "first-touch",
-            names: inner_placements,
-        },
-    },
-    count(
+    INITIAL,
+    Param::count(
         "contention_ns",
         "what each contending node adds to the latency of a remote access",
         50,
-        1 << 20,
+        0..=1 << 20,
     ),
-    count(
+    Param::count(
         "migration_ns",
         "the cost of a migration, `ml`; in a running program it is measured",
         1_100_000,
-        1 << 40,
+        0..=1 << 40,
     ),
-    switch("optimistic", "1: `ml` is left out", 0),
-    switch(
+    Param::switch("optimistic", "1: `ml` is left out", false),
+    Param::switch(
         "history",
         "1: counters accumulate over iterations; 0: they start again, as always for samples",
-        1,
+        true,
     ),
-    switch("predictive", "1: pages follow threads that moved", 1),
-    count(
+    Param::switch("predictive", "1: pages follow threads that moved", true),
+    Param::count(
         "stay",
         "constructs that a thread must stay on the node that it moved to",
         2,
-        1 << 20,
+        0..=1 << 20,
     ),
-    switch(
+    Param::switch(
         "freeze",
         "1: a page that would return to its previous home stays for good",
-        1,
+        true,
     ),
-    Param {
-        name: "tune",
-        doc: "the factor of an area's latency ratio when its worst remote latency grew; \
+    Param::real(
+        "tune",
+        "the factor of an area's latency ratio when its worst remote latency grew; \
               1: never",
-        kind: ParamKind::Real {
-            default: 1.1,
-            min: 1.0,
-            max: 100.0,
-        },
-    },
-    count(
+        1.1,
+        1.0..=100.0,
+    ),
+    Param::count(
         "cold",
         "invocations without candidates after which an area is ignored; 0: never",
         10,
-        1 << 20,
+        0..=1 << 20,
     ),
-    count(
+    Param::count(
         "skip",
         "iterations at the start that are not counted",
         1,
-        1 << 20,
+        0..=1 << 20,
     ),
-    Param {
-        name: "period_ms",
-        doc: "time between two invocations in place of iterations; \
+    Param::real(
+        "period_ms",
+        "time between two invocations in place of iterations; \
               0: iterations, or periods where there are none",
-        kind: ParamKind::Real {
-            default: 0.0,
-            min: 0.0,
-            max: 1e9,
-        },
-    },
-    Param {
-        name: "visit",
-        doc: "pages examined each period",
-        kind: ParamKind::Count {
-            default: 512,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
-    count(
+        0.0,
+        0.0..=1e9,
+    ),
+    Param::count("visit", "pages examined each period", 512, 1..=1 << 30),
+    Param::count(
         "replay",
         "pages moved before each construct and back after it; 0: none",
         0,
-        1 << 20,
+        0..=1 << 20,
     ),
 ];
 

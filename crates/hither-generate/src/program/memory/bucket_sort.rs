@@ -11,13 +11,14 @@
 //! Simpler than IS: all iterations sort the same keys, which are sums of four random numbers as in
 //! IS; buckets are dealt to the threads in turn, where IS may schedule them dynamically.
 
+use hither_core::registry::Param;
 use std::ops::Range;
 
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::Team;
 use crate::program::definition::Program;
@@ -29,14 +30,13 @@ pub(crate) const ENTRY: Program = Program {
               and buk",
     source: "NAS IS, which is buk of the cache-aware thesis (table 5.2)",
     params: &[
-        count("keys", "how many numbers are sorted", 1 << 20, 1, 1 << 28),
-        count("key_bits", "bits per number", 19, 1, 28),
-        count(
+        Param::count("keys", "how many numbers are sorted", 1 << 20, 1..=1 << 28),
+        Param::count("key_bits", "bits per number", 19, 1..=28),
+        Param::count(
             "bucket_bits",
             "there are 2^bucket_bits buckets, at most one per number",
             9,
-            0,
-            16,
+            0..=16,
         ),
         iterations(10),
         SERIAL_INIT,

@@ -12,13 +12,14 @@
 //! converges to the same state. BT's blocks of 5 by 5 access the same pages with more arithmetic.
 //! The initial state is the exact solution plus a bump in the interior.
 
+use hither_core::registry::Param;
 use std::ops::Range;
 
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::{PAGE_BYTES, Team};
 use crate::program::definition::Program;
@@ -30,7 +31,7 @@ pub(crate) const ENTRY: Program = Program {
               NAS SP and BT",
     source: "NAS SP and BT, of user-level page migration (section 5)",
     params: &[
-        count("points", "points per side of the cube", 40, 6, 512),
+        Param::count("points", "points per side of the cube", 40, 6..=512),
         iterations(12),
         SERIAL_INIT,
         L1_WAYS,

@@ -13,11 +13,12 @@
 //! it by rows.
 
 use hither_core::random::Random;
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::Team;
 use crate::program::definition::Program;
@@ -28,20 +29,18 @@ pub(crate) const ENTRY: Program = Program {
     summary: "the smallest eigenvalue of a sparse matrix by conjugate gradients, after NAS CG",
     source: "NAS CG, of user-level page migration (section 5)",
     params: &[
-        count("rows", "rows and columns of the matrix", 7_000, 2, 1 << 22),
-        count(
+        Param::count("rows", "rows and columns of the matrix", 7_000, 2..=1 << 22),
+        Param::count(
             "nonzeros",
             "a row has about (nonzeros + 1)^2 elements",
             9,
-            1,
-            64,
+            1..=64,
         ),
-        count(
+        Param::count(
             "steps",
             "steps of conjugate gradients in an iteration",
             10,
-            1,
-            1000,
+            1..=1000,
         ),
         iterations(8),
         SERIAL_INIT,

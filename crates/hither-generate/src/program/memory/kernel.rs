@@ -2,12 +2,12 @@
 //! parameters that all have, and how one is run.
 
 use hither_core::placement::EpochKind;
-use hither_core::registry::{Param, ParamKind};
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::cache;
 use super::team::{Team, TeamSettings};
-use crate::program::definition::{Program, switch};
+use crate::program::definition::Program;
 use crate::program::execution::{Execution, Stopped};
 use hither_trace::schema::RowOp;
 
@@ -35,67 +35,48 @@ pub(super) trait Kernel: Sized {
 /// The number of parameters that all programs have, after their own.
 pub(super) const SHARED_PARAMS: usize = 5;
 
-/// A parameter that is an integer.
-pub(super) const fn count(
-    name: &'static str,
-    doc: &'static str,
-    default: u64,
-    min: u64,
-    max: u64,
-) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count { default, min, max },
-    }
-}
-
 /// The first of the shared parameters.
 pub(super) const fn iterations(default: u64) -> Param {
-    count(
+    Param::count(
         "iterations",
         "how often the whole computation is done",
         default,
-        1,
-        1 << 32,
+        1..=1 << 32,
     )
 }
 
 /// The second shared parameter.
-pub(super) const SERIAL_INIT: Param = switch(
+pub(super) const SERIAL_INIT: Param = Param::switch(
     "serial_init",
     "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: \
      each thread its own",
-    0,
+    false,
 );
 
 /// The third shared parameter.
-pub(super) const L1_WAYS: Param = count(
+pub(super) const L1_WAYS: Param = Param::count(
     "l1_ways",
     "ways of a processor's first-level cache, of 4 KiB each",
     4,
-    1,
-    cache::L1_WAYS_MAX as u64,
+    1..=cache::L1_WAYS_MAX as u64,
 );
 
 /// The fourth shared parameter.
 pub(super) const fn l2_kib(default: u64) -> Param {
-    count(
+    Param::count(
         "l2_kib",
         "size of a processor's second-level cache in KiB, 8 ways; what it misses is the trace",
         default,
-        cache::L2_KIB_MIN,
-        1 << 16,
+        cache::L2_KIB_MIN..=1 << 16,
     )
 }
 
 /// The last shared parameter.
-pub(super) const SLICE_NS: Param = count(
+pub(super) const SLICE_NS: Param = Param::count(
     "slice_ns",
     "a thread's misses on one page within this time are one row",
     20_000,
-    0,
-    1 << 32,
+    0..=1 << 32,
 );
 
 /// Runs a program. Its initialisation is not an iteration and has no mark of one, as the

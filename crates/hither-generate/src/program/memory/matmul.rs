@@ -6,11 +6,12 @@
 //! Simpler than a tuned product: tiles of 4 by 4 in registers, one level of blocking, no packing.
 //! Unlike `mxm`, the elements are doubles.
 
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::Team;
 use crate::program::definition::Program;
@@ -21,13 +22,12 @@ pub(crate) const ENTRY: Program = Program {
     summary: "matrix product by blocks, repeated; one operand is shared by all threads",
     source: "mxm of the cache-aware thesis (table 5.2)",
     params: &[
-        count("rows", "rows and columns of the matrices", 384, 4, 8192),
-        count(
+        Param::count("rows", "rows and columns of the matrices", 384, 4..=8192),
+        Param::count(
             "block",
             "rows and columns of a block of B that is used while it is cached",
             64,
-            4,
-            8192,
+            4..=8192,
         ),
         iterations(5),
         SERIAL_INIT,

@@ -11,11 +11,12 @@
 //! Sums of neighbours in a plane are kept in scratch lines, as in MG. One part is simpler: the
 //! scratch lines are not in the simulated memory, since they never leave the first-level cache.
 
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::Team;
 use crate::program::definition::Program;
@@ -26,12 +27,11 @@ pub(crate) const ENTRY: Program = Program {
     summary: "Poisson's equation by V-cycles on grids of three dimensions, after NAS MG and mgrid",
     source: "NAS MG, and SPEC mgrid of the cache-aware thesis (table 5.2)",
     params: &[
-        count(
+        Param::count(
             "levels",
             "the finest grid has 2^levels points per side",
             6,
-            2,
-            10,
+            2..=10,
         ),
         iterations(10),
         SERIAL_INIT,

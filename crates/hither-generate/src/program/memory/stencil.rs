@@ -7,11 +7,12 @@
 //! One part is simpler than in swim: indices wrap around at the borders. swim keeps a copy of the
 //! first row and column after the last, and updates it after each step.
 
+use hither_core::registry::Param;
 use hither_core::spec::Values;
 
 use super::array::Array;
 use super::kernel::{
-    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, iterations, l2_kib, run,
 };
 use super::team::Team;
 use crate::program::definition::Program;
@@ -22,7 +23,7 @@ pub(crate) const ENTRY: Program = Program {
     summary: "the shallow-water equations on a grid of two dimensions, after swim",
     source: "SPEC swim, of the cache-aware thesis (table 5.2)",
     params: &[
-        count("points", "points per side of the grid", 384, 4, 8192),
+        Param::count("points", "points per side of the grid", 384, 4..=8192),
         iterations(20),
         SERIAL_INIT,
         L1_WAYS,
