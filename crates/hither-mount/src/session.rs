@@ -22,10 +22,8 @@ use crate::invalidation;
 use crate::shared::View;
 
 /// How a volume is mounted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MountSettings {
-    /// What `mount` and `df` show as the device, behind `hither:`.
-    pub name: String,
     /// How old what programs see may be.
     pub consistency: Consistency,
     /// Whether reads go past the kernel's page cache.
@@ -38,9 +36,7 @@ pub struct MountSettings {
     /// Whether other users may see the files.
     pub allow_other: bool,
     /// Threads that answer the kernel; by default as many as there are processors, at least 4.
-    pub threads: Option<usize>,
-    /// The socket of the node that serves it, by which commands find it.
-    pub socket: Option<PathBuf>,
+    pub threads: Option<u16>,
 }
 
 /// Why a volume is not mounted.
@@ -94,6 +90,8 @@ pub struct Mounted {
 
 impl Mounted {
     /// Mounts `volume` at the directory `path`. What a crashed process has left there is removed.
+    /// `mount` and `df` show `name` as the device, behind `hither:`. By `socket`, commands find the
+    /// node that serves it.
     ///
     /// # Errors
     /// See [`MountError`].
@@ -101,6 +99,8 @@ impl Mounted {
         volume: Arc<Volume>,
         path: &Path,
         settings: &MountSettings,
+        name: &str,
+        socket: Option<PathBuf>,
     ) -> Result<Mounted, MountError> {
         if settings.write && volume.writes().is_none() {
             return Err(MountError::ReadOnly);
@@ -120,7 +120,7 @@ impl Mounted {
             },
             direct_io: settings.direct_io,
             passthrough: settings.passthrough && !settings.direct_io,
-            socket: settings.socket.clone(),
+            socket,
             write: settings.write,
             names_cost_requests: root.unix.is_none(),
             may_act: may_act(),
@@ -134,7 +134,8 @@ impl Mounted {
             // What fusermount3 says ends its line.
             error: io::Error::new(error.kind(), error.to_string().trim_end()),
         };
-        let session = Session::new(files.clone(), &path, &config(settings)).map_err(refused)?;
+        let session =
+            Session::new(files.clone(), &path, &config(settings, name)).map_err(refused)?;
         invalidation::start(names, session.notifier()).map_err(refused)?;
         files.listen();
         let session = session.spawn().map_err(refused)?;
@@ -206,11 +207,11 @@ impl Drop for Mounted {
     }
 }
 
-fn config(settings: &MountSettings) -> Config {
+fn config(settings: &MountSettings, name: &str) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         // A comma would end the option.
-        MountOption::FSName(format!("{DEVICE}{}", settings.name.replace(',', "%2C"))),
+        MountOption::FSName(format!("{DEVICE}{}", name.replace(',', "%2C"))),
         MountOption::DefaultPermissions,
         if settings.write {
             MountOption::RW
@@ -226,7 +227,7 @@ fn config(settings: &MountSettings) -> Config {
         SessionACL::Owner
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some(settings.threads.unwrap_or(processors.max(4)));
+    config.n_threads = Some(settings.threads.map_or(processors.max(4), usize::from));
     // Each thread has a queue of its own where this process may open the device.
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     config.clone_fd = device.is_ok();

@@ -64,14 +64,10 @@ impl Bench {
         };
         let volume = Volume::new(node, opened, settings);
         let settings = MountSettings {
-            name: "test".to_owned(),
             consistency,
             direct_io,
-            passthrough: false,
-            write: false,
-            allow_other: false,
             threads: Some(4),
-            socket: Some("/run/x.sock".into()),
+            ..MountSettings::default()
         };
         let mounted = mount_or_skip(&volume, target.path(), &settings)?;
         Some(Bench {
@@ -336,17 +332,9 @@ fn a_living_mount_is_not_replaced_and_what_is_none_is_not_unmounted() {
     let Some(bench) = Bench::new(16 << 20, Consistency::default(), false) else {
         return;
     };
-    let settings = MountSettings {
-        name: "test".to_owned(),
-        consistency: Consistency::default(),
-        direct_io: false,
-        passthrough: false,
-        write: false,
-        allow_other: false,
-        threads: None,
-        socket: Some("/run/x.sock".into()),
-    };
-    let again = Mounted::new(Arc::clone(&bench.volume), bench.target.path(), &settings);
+    let settings = MountSettings::default();
+    let volume = Arc::clone(&bench.volume);
+    let again = Mounted::new(volume, bench.target.path(), &settings, "test", None);
     let error = again.err().expect("refused").to_string();
     assert!(
         error.contains("already") && error.contains("unmount"),

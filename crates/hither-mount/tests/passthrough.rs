@@ -90,20 +90,18 @@ impl Site {
             }
         });
         let settings = MountSettings {
-            name: "test".to_owned(),
             consistency: if write {
                 Consistency::Strict
             } else {
                 Consistency::Immutable
             },
-            direct_io: false,
             passthrough: true,
             write,
-            allow_other: false,
             threads: Some(4),
-            socket: None,
+            ..MountSettings::default()
         };
-        let mounted = Mounted::new(Arc::clone(&volume), self.target.path(), &settings).unwrap();
+        let target = self.target.path();
+        let mounted = Mounted::new(Arc::clone(&volume), target, &settings, "test", None).unwrap();
         Bench {
             site: self,
             mounted: Some(mounted),

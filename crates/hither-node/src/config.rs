@@ -159,7 +159,7 @@ pub enum Tls {
     /// Not at all: `"off"`.
     Off(Off),
     /// By the files of a node's identity.
-    Files(TlsFiles),
+    Files(IdentityFiles),
 }
 
 /// The word `off`.
@@ -168,15 +168,6 @@ pub enum Off {
     /// It stands there.
     #[serde(rename = "off")]
     Off,
-}
-
-/// The files of a node's identity.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsFiles {
-    authority: PathBuf,
-    certificate: PathBuf,
-    key: PathBuf,
 }
 
 /// Where etcd is, and how to talk to it.

@@ -19,7 +19,7 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use hither_core::Spec;
-use hither_mount::Consistency;
+use hither_mount::{Consistency, MountSettings};
 use hither_node::config::{ClusterConfig, ClusterFile, Etcd, Tls};
 use hither_node::distances::TopologyFile;
 use hither_node::store::disk::settings::DiskSettings;
@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use crate::error::{Cause, Error, Place};
-use crate::settings::{CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default};
+use crate::settings::{CacheSettings, MountPoint, ServedSettings, ServiceSettings, default};
 use crate::values::{self, block_bytes, size_bytes};
 
 #[derive(Deserialize)]
@@ -270,8 +270,7 @@ impl VolumeFile {
     }
 
     fn settings(self, name: String, folder: &Path) -> ServedSettings {
-        let mount = self.directory.map(|directory| MountedSettings {
-            directory: folder.join(directory),
+        let settings = MountSettings {
             consistency: self
                 .consistency
                 .unwrap_or_else(|| default::CONSISTENCY.parse().expect("a mode")),
@@ -280,6 +279,10 @@ impl VolumeFile {
             direct_io: self.direct_io.unwrap_or(false),
             passthrough: self.passthrough.unwrap_or(false),
             threads: self.threads.map(NonZeroU16::get),
+        };
+        let mount = self.directory.map(|directory| MountPoint {
+            directory: folder.join(directory),
+            settings,
         });
         ServedSettings {
             source: self.source,
@@ -405,8 +408,11 @@ mod tests {
         assert_eq!((&first.name[..], &second.name[..]), ("s3://b/p", "other"));
         assert_eq!(first.options["region"], "x");
         assert_eq!(first.prefetch_bytes, 1 << 20);
-        let mount = first.mount.as_ref().unwrap();
-        assert!(mount.directory.is_absolute() && mount.directory.ends_with("mnt"));
+        let MountPoint {
+            directory,
+            settings: mount,
+        } = first.mount.as_ref().unwrap();
+        assert!(directory.is_absolute() && directory.ends_with("mnt"));
         assert_eq!(mount.consistency, Consistency::Strict);
         assert!(mount.write && mount.allow_other && mount.direct_io);
         assert_eq!(mount.threads, Some(3));

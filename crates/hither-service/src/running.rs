@@ -26,7 +26,7 @@ use crate::notify::notify;
 use crate::placement_log::PlacementLog;
 use crate::served::{Served, ServedVolume};
 use crate::served_trace::ServedTrace;
-use crate::settings::{MountedSettings, ServedSettings, ServiceSettings};
+use crate::settings::{MountPoint, ServedSettings, ServiceSettings};
 use crate::signals::EndSignals;
 
 /// How long reads that are under way may go on after the end.
@@ -149,7 +149,11 @@ impl Service {
             };
             let socket = service.control.as_ref().map(|it| it.path().to_owned());
             let volume = Arc::clone(&volume.volume);
-            let mounted = Mounted::new(volume, &mount.directory, &asked.mount(mount, socket));
+            let MountPoint {
+                directory,
+                settings,
+            } = mount;
+            let mounted = Mounted::new(volume, directory, settings, &asked.public_source(), socket);
             service.mounts.push(in_file(mounted, place, asked)?);
         }
         let status = status_line(&service.served);
@@ -239,8 +243,7 @@ enum Opened {
 
 impl Opened {
     async fn new(served: &ServedSettings, settings: &SourceSettings) -> Result<Opened, OpenError> {
-        let write = served.mount.as_ref().is_some_and(|mount| mount.write);
-        Ok(if write {
+        Ok(if served.is_written() {
             Opened::ReadWrite(registry::open_writable(&served.source, settings).await?)
         } else {
             Opened::ReadOnly(registry::open(&served.source, settings).await?)
@@ -272,7 +275,7 @@ fn volumes(
         consistency: asked
             .mount
             .as_ref()
-            .map_or_else(Consistency::default, |it| it.consistency),
+            .map_or_else(Consistency::default, |it| it.settings.consistency),
         volume: source.volume(Arc::clone(node), asked.volume(memory_bytes)),
     });
     volumes.collect()
@@ -344,7 +347,7 @@ fn in_file<T, E: Into<Cause>>(
 /// A mount below its own source would contain itself, and one above the disk's folder would hide
 /// it.
 fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> Result<(), Cause> {
-    let Some(MountedSettings { directory, .. }) = &served.mount else {
+    let Some(MountPoint { directory, .. }) = &served.mount else {
         return Ok(());
     };
     let name = ServedSettings::name_of(&served.source);
@@ -370,13 +373,14 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> Result<
 
 /// The kernel takes files to read by itself from root alone.
 fn check_passthrough(served: &ServedSettings, has_disk: bool) -> Result<(), Cause> {
-    let Some(mount) = served.mount.as_ref().filter(|it| it.passthrough) else {
+    let settings = served.mount.as_ref().map(|mount| &mount.settings);
+    let Some(settings) = settings.filter(|it| it.passthrough) else {
         return Ok(());
     };
     if !has_disk {
         return Err("passthrough needs a disk".into());
     }
-    if mount.direct_io {
+    if settings.direct_io {
         return Err("passthrough and direct-io exclude each other".into());
     }
     if !rustix::process::geteuid().is_root() {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use hither_core::Spec;
-use hither_mount::{Consistency, MountSettings};
+use hither_mount::MountSettings;
 use hither_node::config::ClusterConfig;
 use hither_node::node::NodeSettings;
 use hither_node::source::name::public_name;
@@ -140,26 +140,16 @@ pub struct ServedSettings {
     /// How far to read ahead, at most.
     pub prefetch_bytes: u64,
     /// Where it is mounted. Otherwise it is only cached.
-    pub mount: Option<MountedSettings>,
+    pub mount: Option<MountPoint>,
 }
 
-/// How a volume is mounted.
+/// Where and how a volume is mounted.
 #[derive(Debug)]
-pub struct MountedSettings {
+pub struct MountPoint {
     /// Where programs see it.
     pub directory: PathBuf,
-    /// How old what they open may be.
-    pub consistency: Consistency,
-    /// Whether programs may change it, and the source.
-    pub write: bool,
-    /// Whether other users see it.
-    pub allow_other: bool,
-    /// Whether reads go past the kernel's page cache.
-    pub direct_io: bool,
-    /// Whether the kernel reads by itself what the disk has whole.
-    pub passthrough: bool,
-    /// Threads that answer the kernel.
-    pub threads: Option<u16>,
+    /// How they see it.
+    pub settings: MountSettings,
 }
 
 impl ServedSettings {
@@ -197,10 +187,16 @@ impl ServedSettings {
         public_name(&self.source)
     }
 
+    /// Whether programs may change it.
+    pub(crate) fn is_written(&self) -> bool {
+        let mount = self.mount.as_ref();
+        mount.is_some_and(|mount| mount.settings.write)
+    }
+
     /// Whether it is written, and keeps what is written to itself until there is enough to send.
     fn writes_a_bucket(&self) -> bool {
         let is_directory = self.source.starts_with('/') || self.source.starts_with("file:");
-        !is_directory && self.mount.as_ref().is_some_and(|mount| mount.write)
+        !is_directory && self.is_written()
     }
 
     /// How far to read ahead unless something else is said.
@@ -228,20 +224,6 @@ impl ServedSettings {
             name: self.name.clone(),
             // Prefetches of a few readers fit into the memory that is not for resident blocks.
             prefetch_bytes_max: self.prefetch_bytes.min(memory_bytes / 16),
-        }
-    }
-
-    /// The settings of its mount, by a node that has this socket.
-    pub fn mount(&self, mount: &MountedSettings, socket: Option<PathBuf>) -> MountSettings {
-        MountSettings {
-            name: self.public_source(),
-            consistency: mount.consistency,
-            direct_io: mount.direct_io,
-            passthrough: mount.passthrough,
-            write: mount.write,
-            allow_other: mount.allow_other,
-            threads: mount.threads.map(usize::from),
-            socket,
         }
     }
 }

@@ -69,14 +69,11 @@ impl Bench {
         };
         let volume = Volume::writable(node, source, settings);
         let settings = MountSettings {
-            name: "test".to_owned(),
             consistency,
-            direct_io: false,
-            passthrough: false,
             write: true,
             allow_other,
             threads: Some(4),
-            socket: None,
+            ..MountSettings::default()
         };
         let mounted = mount_or_skip(&volume, target.path(), &settings)?;
         Some(Bench {
@@ -141,6 +138,7 @@ pub(crate) fn mount_or_skip(
     if hither_testing::needs::cannot_mount() {
         return None;
     }
-    let mounted = Mounted::new(Arc::clone(volume), target, settings);
+    let socket = Some("/run/x.sock".into());
+    let mounted = Mounted::new(Arc::clone(volume), target, settings, "test", socket);
     Some(mounted.unwrap_or_else(|error| panic!("{error}")))
 }

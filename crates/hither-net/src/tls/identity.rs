@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use serde::Deserialize;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
@@ -25,7 +26,8 @@ use super::provider;
 use crate::view::check_name;
 
 /// The files that a node's identity is loaded from, all in PEM form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IdentityFiles {
     /// The node's certificate, followed by intermediate certificates if there are any.
     pub certificate: PathBuf,

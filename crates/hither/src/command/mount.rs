@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
-use hither_mount::Consistency;
+use hither_mount::{Consistency, MountSettings};
 use hither_node::source::name::public_name;
 use hither_node::store::disk::settings::DiskSettings;
 use tracing_subscriber::filter::LevelFilter;
@@ -21,7 +21,7 @@ use crate::ui::Ui;
 use hither_service::file;
 use hither_service::running::{Ends, Service};
 use hither_service::settings::{
-    CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default,
+    CacheSettings, MountPoint, ServedSettings, ServiceSettings, default,
 };
 use hither_service::values::{address, block_bytes, key_and_value, size_bytes};
 
@@ -240,14 +240,16 @@ impl Subcommand for Mount {
 impl Mount {
     fn settings(self) -> anyhow::Result<ServiceSettings> {
         let cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
-        let mount = MountedSettings {
+        let mount = MountPoint {
             directory: self.directory,
-            consistency: self.consistency,
-            write: self.write,
-            allow_other: self.allow_other,
-            direct_io: self.direct_io,
-            passthrough: self.passthrough,
-            threads: self.threads,
+            settings: MountSettings {
+                consistency: self.consistency,
+                write: self.write,
+                allow_other: self.allow_other,
+                direct_io: self.direct_io,
+                passthrough: self.passthrough,
+                threads: self.threads,
+            },
         };
         let source = ServedSettings::source_from(self.source, Path::new(""));
         let volume = ServedSettings {

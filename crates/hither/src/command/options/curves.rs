@@ -1,16 +1,12 @@
 //! The arguments of miss-ratio curves.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use clap::{Args, ValueEnum};
 use hither_analysis::curve;
-use hither_analysis::plot::Plot;
-use hither_analysis::result_rows;
 use hither_core::Spec;
 use hither_sim::{Points, Spacing};
 use hither_trace::Trace;
 
+use super::picture::{PictureFile, PictureFormat, table_or_picture};
 use crate::output;
 use crate::ui::Ui;
 
@@ -21,8 +17,13 @@ pub(crate) struct CurveArgs {
     ///
     /// FILE is data (.csv, .json or .parquet) or a picture (.svg or .png). An existing file is
     /// replaced. With --size or --json the results at these sizes are printed, too.
-    #[arg(long = "curve", value_name = "FILE", conflicts_with = "profile")]
-    files: Vec<CurveFile>,
+    #[arg(
+        long = "curve",
+        value_name = "FILE",
+        value_parser = table_or_picture,
+        conflicts_with = "profile"
+    )]
+    files: Vec<PictureFile>,
 
     /// The most cache sizes of a curve
     ///
@@ -57,38 +58,6 @@ enum Scale {
     Linear,
 }
 
-/// A file to write, with its format.
-#[derive(Clone, Debug)]
-struct CurveFile {
-    path: PathBuf,
-    format: CurveFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CurveFormat {
-    Data(result_rows::RowFormat),
-    Svg,
-    Png,
-}
-
-impl FromStr for CurveFile {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CurveFile, String> {
-        let path = PathBuf::from(text);
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let format = match ending {
-            Some("svg") => CurveFormat::Svg,
-            Some("png") => CurveFormat::Png,
-            other => other
-                .and_then(|name| name.parse().ok())
-                .map(CurveFormat::Data)
-                .ok_or("the name ends in none of .csv, .json, .parquet, .svg, .png")?,
-        };
-        Ok(CurveFile { path, format })
-    }
-}
-
 impl CurveArgs {
     pub(crate) fn wanted(&self) -> bool {
         !self.files.is_empty()
@@ -114,14 +83,11 @@ impl CurveArgs {
         let curves = curve::Curves::of(trace, policies, points, ui)?;
         let rows = curves.rows();
         let chart = curves.chart(self.scale == Scale::Log);
-        for CurveFile { path, format } in &self.files {
-            let content = match format {
-                CurveFormat::Data(rows_format) => rows_format.write(&rows)?,
-                CurveFormat::Svg => chart.svg().into_bytes(),
-                CurveFormat::Png => chart.png()?,
-            };
-            output::write_whole(path, &content)?;
-            ui.note(format_args!("wrote {}", path.display()));
+        for file in &self.files {
+            match file.format {
+                PictureFormat::Rows(format) => file.write(&format.write(&rows)?, ui)?,
+                PictureFormat::Svg | PictureFormat::Png => file.save(&chart, ui)?,
+            }
         }
         Ok(())
     }

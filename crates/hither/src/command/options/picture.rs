@@ -1,8 +1,9 @@
-//! Pictures that commands draw, by the ending of their name.
+//! Files with pictures or tables that commands write, in the format that their name ends in.
 
 use std::path::PathBuf;
 
 use hither_analysis::plot::Plot;
+use hither_analysis::result_rows::RowFormat;
 
 use crate::output;
 use crate::ui::Ui;
@@ -18,8 +19,12 @@ pub(crate) struct PictureFile {
 pub(crate) enum PictureFormat {
     Svg,
     Png,
-    Csv,
+    /// A table with what the picture shows.
+    Rows(RowFormat),
 }
+
+const PICTURES: [(&str, PictureFormat); 2] =
+    [("svg", PictureFormat::Svg), ("png", PictureFormat::Png)];
 
 fn picture_file(text: &str, allowed: &[(&str, PictureFormat)]) -> Result<PictureFile, String> {
     let path = PathBuf::from(text);
@@ -34,22 +39,19 @@ fn picture_file(text: &str, allowed: &[(&str, PictureFormat)]) -> Result<Picture
 
 /// A picture, as .svg or .png.
 pub(crate) fn picture(text: &str) -> Result<PictureFile, String> {
-    picture_file(
-        text,
-        &[("svg", PictureFormat::Svg), ("png", PictureFormat::Png)],
-    )
+    picture_file(text, &PICTURES)
 }
 
 /// A picture, or a table as .csv.
-pub(crate) fn picture_or_table(text: &str) -> Result<PictureFile, String> {
-    picture_file(
-        text,
-        &[
-            ("svg", PictureFormat::Svg),
-            ("png", PictureFormat::Png),
-            ("csv", PictureFormat::Csv),
-        ],
-    )
+pub(crate) fn picture_or_csv(text: &str) -> Result<PictureFile, String> {
+    let table = ("csv", PictureFormat::Rows(RowFormat::Csv));
+    picture_file(text, &[&PICTURES[..], &[table]].concat())
+}
+
+/// A table in any format, or a picture.
+pub(crate) fn table_or_picture(text: &str) -> Result<PictureFile, String> {
+    let tables = RowFormat::ALL.map(|(name, format)| (name, PictureFormat::Rows(format)));
+    picture_file(text, &[&tables[..], &PICTURES].concat())
 }
 
 impl PictureFile {
@@ -57,9 +59,14 @@ impl PictureFile {
     pub(crate) fn save(&self, picture: &impl Plot, ui: &Ui) -> anyhow::Result<()> {
         let content = match self.format {
             PictureFormat::Png => picture.png()?,
-            PictureFormat::Svg | PictureFormat::Csv => picture.svg().into_bytes(),
+            PictureFormat::Svg | PictureFormat::Rows(_) => picture.svg().into_bytes(),
         };
-        output::write_whole(&self.path, &content)?;
+        self.write(&content, ui)
+    }
+
+    /// Writes its content, which the caller has in its format.
+    pub(crate) fn write(&self, content: &[u8], ui: &Ui) -> anyhow::Result<()> {
+        output::write_whole(&self.path, content)?;
         ui.note(format_args!("wrote {}", self.path.display()));
         Ok(())
     }

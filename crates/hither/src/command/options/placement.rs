@@ -12,7 +12,7 @@ use hither_sim::placement::{Binding, PlacementSpec};
 
 use hither_analysis::placement::{self, CostOverrides, Pictures, RunSettings, WarmUpSpec};
 
-use super::picture::{PictureFile, PictureFormat, picture, picture_or_table};
+use super::picture::{PictureFile, PictureFormat, picture, picture_or_csv};
 use crate::exit::Usage;
 use crate::output;
 use crate::this_machine;
@@ -159,7 +159,7 @@ pub(crate) struct DrawingArgs {
     /// Draw the nodes' contents over time, also as .csv
     ///
     /// It also has the local hit ratio.
-    #[arg(long, value_name = "FILE", value_parser = picture_or_table)]
+    #[arg(long, value_name = "FILE", value_parser = picture_or_csv)]
     pub(crate) timeline: Option<PictureFile>,
 
     /// Also print the accesses from each node to each, for up to 16 nodes; JSON always has them
@@ -209,9 +209,8 @@ impl DrawingArgs {
             file.save(&pictures.moves(), ui)?;
         }
         match &self.timeline {
-            Some(file) if file.format == PictureFormat::Csv => {
-                output::write_whole(&file.path, pictures.timeline_csv().as_bytes())?;
-                ui.note(format_args!("wrote {}", file.path.display()));
+            Some(file) if matches!(file.format, PictureFormat::Rows(_)) => {
+                file.write(pictures.timeline_csv().as_bytes(), ui)?;
             }
             Some(file) => file.save(&pictures.timeline(), ui)?,
             None => {}
