@@ -127,8 +127,8 @@ fn sources() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-#[test]
-fn crates_use_only_the_crates_that_they_may() {
+/// What cargo says of the packages of the workspace.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps"])
         .current_dir(root())
@@ -140,8 +140,33 @@ fn crates_use_only_the_crates_that_they_may() {
         String::from_utf8_lossy(&output.stderr)
     );
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Otherwise it would rot: `cargo test` runs it once over a tiny input.
+#[test]
+fn each_bench_runs_with_the_tests() {
+    let mut benches = 0;
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            if target["kind"][0] == "bench" {
+                benches += 1;
+                assert!(
+                    target["test"] == true,
+                    "{} of {} lacks `test = true`",
+                    target["name"],
+                    package["name"]
+                );
+            }
+        }
+    }
+    assert!(benches > 5, "the benches were not found");
+}
+
+#[test]
+fn crates_use_only_the_crates_that_they_may() {
     let mut seen = 0;
-    for package in metadata["packages"].as_array().unwrap() {
+    for package in packages() {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let to = dependency["name"].as_str().unwrap();
