@@ -1,0 +1,100 @@
+//! What observing costs a program: a cached pread of 4 KiB, alone and while it is observed. Pairs
+//! run in turns; the figures are medians.
+//!
+//! `cargo bench -p hither-kernel-events`; in tests it runs once and small.
+
+#[path = "../tests/support/program.rs"]
+mod program;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope};
+
+use program::{Scratch, TestFile};
+
+/// How the program is observed, if at all.
+fn variants() -> Vec<(&'static str, Option<Options>)> {
+    let with_stacks = Options {
+        stacks: true,
+        ..reads()
+    };
+    let sampled = Options {
+        sampling: Sampling::one_in(100),
+        ..reads()
+    };
+    let another = Options {
+        scope: Scope::Processes(vec![1]),
+        ..reads()
+    };
+    vec![
+        ("alone", None),
+        ("observed", Some(reads())),
+        ("with the user stack", Some(with_stacks)),
+        ("one page in 100", Some(sampled)),
+        ("another process is observed", Some(another)),
+    ]
+}
+
+fn reads() -> Options {
+    Options {
+        kinds: vec![Kind::Read],
+        scope: Scope::Everything,
+        ..Options::default()
+    }
+}
+
+fn main() {
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let (rounds, reads) = if is_bench { (31, 100_000) } else { (1, 100) };
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 16, true);
+    let variants = variants();
+    let mut took: Vec<Vec<f64>> = vec![Vec::new(); variants.len()];
+    let mut lost = 0;
+    for _ in 0..rounds {
+        for ((_, options), took) in variants.iter().zip(&mut took) {
+            let (took_ns, lost_events) = measure(&scratch, &file, options.clone(), reads);
+            took.push(took_ns);
+            lost += lost_events;
+        }
+    }
+    let alone = median(took[0].clone());
+    for ((name, _), took) in variants.iter().zip(took) {
+        let ns = median(took);
+        println!("{name:30} {ns:8.0} ns {:6.2}", ns / alone);
+    }
+    println!("lost events: {lost}");
+}
+
+fn measure(scratch: &Scratch, file: &TestFile, options: Option<Options>, reads: u64) -> (f64, u64) {
+    let program = scratch.start("time", file, &[(4096, reads)]);
+    let Some(mut options) = options else {
+        return (program.run().trim().parse().unwrap(), 0);
+    };
+    if options.scope == Scope::Everything {
+        options.scope = Scope::Processes(vec![program.id()]);
+    }
+    let mut observer = Observer::new(&options).unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let drain = scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                observer.drain(u64::MAX, &mut |_| {});
+                thread::sleep(Duration::from_millis(5));
+            }
+            observer.lost().events()
+        });
+        let took = program.run().trim().parse().unwrap();
+        ended.store(true, Ordering::Release);
+        (took, drain.join().unwrap())
+    })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

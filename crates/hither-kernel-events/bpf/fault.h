@@ -1,0 +1,87 @@
+/* Touches of mapped pages that fault. A page that the processor has in its tables is not seen.
+ *
+ * First the kernel maps what is cached around the address ("map", up to 16 pages: which of them was
+ * touched is not said). If the page itself is not among them, it looks the page up ("fault"), and
+ * reads it if it must. Then it drops its lock, and starts anew, with the same page or with what is
+ * cached around it by now. The fault is over when the thread's count of faults has changed: until
+ * then a page is reported once, and what was mapped beside it is marked.
+ */
+#pragma once
+
+#include "file.h"
+
+static ALWAYS_INLINE u64 faults_completed(struct task_struct *task)
+{
+	return task->min_flt + task->maj_flt;
+}
+
+SEC("tp_btf/mm_filemap_fault")
+int fault_page(u64 *context)
+{
+	struct address_space *mapping = (void *)context[0];
+	struct pages pages = {
+		.first = context[1],
+		.last = context[1],
+		.kind = EVENT_FAULT,
+	};
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!observes_task(task))
+		return 0;
+	pages.inode = mapping->host;
+	if (!observes_device(pages.inode->i_sb->s_dev))
+		return 0;
+	struct thread *thread =
+		bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (thread) {
+		struct request *fault = &thread->fault;
+		/* 0 stands for none. */
+		u64 number = faults_completed(task) + 1;
+
+		if (fault->mapping == mapping && fault->number == number &&
+		    fault->page == pages.first)
+			return 0;
+		fault->mapping = mapping;
+		fault->number = number;
+		fault->page = pages.first;
+		if (thread->mapped_by_fault == number)
+			pages.flags = FLAG_SAME_FAULT;
+	}
+	if (!samples(&pages))
+		return 0;
+	know(task, &pages);
+	report_pages(context, task, &pages);
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_map_pages")
+int map_pages(u64 *context)
+{
+	struct address_space *mapping = (void *)context[0];
+	struct pages pages = {
+		.first = context[1],
+		.last = context[2],
+		.kind = EVENT_MAP,
+	};
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!observes_task(task))
+		return 0;
+	pages.inode = mapping->host;
+	if (!observes_device(pages.inode->i_sb->s_dev))
+		return 0;
+	struct thread *thread =
+		bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (thread) {
+		u64 number = faults_completed(task) + 1;
+
+		if (thread->fault.number == number)
+			pages.flags = FLAG_SAME_FAULT;
+		thread->mapped_by_fault = number;
+	}
+	if (!samples(&pages))
+		return 0;
+	know(task, &pages);
+	report_pages(context, task, &pages);
+	return 0;
+}

@@ -1,0 +1,87 @@
+/* Names of files. The first event about a file is preceded by one with its names.
+ *
+ * The tracepoints have an inode and no path. So the names come from a directory entry of the inode
+ * and from its parents, up to the root of the file system: without the mount point, and of one of
+ * the file's links.
+ */
+#pragma once
+
+#include "observer.h"
+
+static ALWAYS_INLINE struct file_key key_of(struct inode *inode)
+{
+	return (struct file_key){
+		.inode = inode->i_ino,
+		.device = inode->i_sb->s_dev,
+		.generation = inode->i_generation,
+	};
+}
+
+/* Whether something was reported of the file. */
+static ALWAYS_INLINE bool is_known(struct inode *inode)
+{
+	struct file_key key = key_of(inode);
+
+	return with_files && bpf_map_lookup_elem(&files, &key);
+}
+
+/* Copies names into the event, from the file on. */
+static ALWAYS_INLINE void copy_names(struct file_event *event, struct inode *inode)
+{
+	struct dentry *dentry = read_pointer(&inode->i_dentry.first);
+	u32 used = 0;
+
+	event->common.flags = FLAG_CUT;
+	if (dentry) {
+		dentry = (void *)dentry - FIELD_OFFSET(struct dentry, d_u.d_alias);
+		for (int depth = 0; depth < DEPTH_MAX; depth++) {
+			struct dentry *parent = read_pointer(&dentry->d_parent);
+			long bytes;
+
+			if (parent == dentry) {
+				event->common.flags = 0;
+				break;
+			}
+			if (!parent || used >= NAMES_MAX)
+				break;
+			bytes = bpf_probe_read_kernel_str(event->names + used, NAME_MAX,
+							  read_pointer(&dentry->d_name.name));
+			if (bytes <= 1 || bytes > NAME_MAX)
+				break;
+			used += bytes;
+			dentry = parent;
+		}
+	}
+	event->common.payload = used;
+}
+
+/* Sends the names of the file, if nothing was reported of it yet. */
+static FUNCTION void know(struct task_struct *task, struct pages *pages)
+{
+	struct inode *inode = pages->inode;
+	struct file_key key = key_of(inode);
+	struct file_event *event;
+	u32 slot = pages->kind;
+	u32 payload;
+	u8 known = 1;
+
+	if (!with_files || bpf_map_lookup_elem(&files, &key))
+		return;
+	/* Another processor may have been faster. */
+	if (bpf_map_update_elem(&files, &key, &known, BPF_NOEXIST))
+		return;
+	event = bpf_map_lookup_elem(&file_scratch, &slot);
+	if (!event)
+		return;
+	fill(&event->common, task, EVENT_FILE, 0);
+	fill_file(&event->common, inode);
+	event->size = inode->i_size;
+	event->mode = inode->i_mode;
+	event->unused = 0;
+	copy_names(event, inode);
+	payload = event->common.payload;
+	if (payload > sizeof(event->names))
+		payload = 0;
+	if (send(event, __builtin_offsetof(struct file_event, names) + payload, EVENT_FILE))
+		bpf_map_delete_elem(&files, &key);
+}

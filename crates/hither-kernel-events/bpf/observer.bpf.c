@@ -1,0 +1,8 @@
+/* All programs in one object, so that they share their maps. Each kind of event has a file. */
+#include "fault.h"
+#include "folio.h"
+#include "process.h"
+#include "read.h"
+
+/* Of the licences that the kernel accepts for programs that call its tracing helpers. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

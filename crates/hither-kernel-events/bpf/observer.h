@@ -1,0 +1,271 @@
+/* What the programs share: settings, maps, the filter, and how an event is sent. */
+#pragma once
+
+#include "event.h"
+
+enum scope {
+	SCOPE_EVERYTHING = 0,
+	SCOPE_PROCESSES = 1,
+	SCOPE_CGROUP = 2,
+};
+
+/* Settings: constants once loaded, so that the verifier removes what is switched off. */
+const volatile u32 own_process = 0;
+const volatile u32 scope = SCOPE_EVERYTHING;
+const volatile u32 with_stacks = 0;
+const volatile u32 with_devices = 0;
+const volatile u32 with_files = 0;
+/* A page is sampled if the upper half of its hash is less. 0: all are. */
+const volatile u32 sampled_below = 0;
+/* Whether cgroups are those of the memory controller in the first version's hierarchies. */
+const volatile u32 memory_hierarchy = 0;
+const volatile u64 cgroup_id = 0;
+
+struct {
+	int (*type)[BPF_MAP_TYPE_RINGBUF];
+	int (*max_entries)[1 << 24];
+} ring SEC(".maps");
+
+/* Events that found the ring full, by kind. */
+struct {
+	int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
+	int (*max_entries)[EVENT_KINDS];
+	u32 *key;
+	u64 *value;
+} lost SEC(".maps");
+
+/* Where events are made that are too large for the stack, by the kind that is reported: no program
+ * interrupts itself. */
+struct {
+	int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
+	int (*max_entries)[PAGE_KINDS];
+	u32 *key;
+	struct pages_event *value;
+} scratch SEC(".maps");
+
+struct {
+	int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
+	int (*max_entries)[PAGE_KINDS];
+	u32 *key;
+	struct file_event *value;
+} file_scratch SEC(".maps");
+
+/* The processes that are followed. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*map_flags)[BPF_F_NO_PREALLOC];
+	int (*max_entries)[1 << 16];
+	u32 *key;
+	u8 *value;
+} processes SEC(".maps");
+
+/* The devices that are observed. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*max_entries)[256];
+	u32 *key;
+	u8 *value;
+} devices SEC(".maps");
+
+struct file_key {
+	u64 inode;
+	u32 device;
+	u32 generation;
+};
+
+/* The files that were named, those used last. */
+struct {
+	int (*type)[BPF_MAP_TYPE_LRU_HASH];
+	int (*max_entries)[1 << 16];
+	struct file_key *key;
+	u8 *value;
+} files SEC(".maps");
+
+/* A request that may be reported in parts. */
+struct request {
+	struct address_space *mapping;
+	/* Which one of the thread. */
+	u64 number;
+	u64 page;
+	u64 last_page;
+};
+
+/* What a thread is in. A read can fault where it copies to. */
+struct thread {
+	struct request read;
+	struct request fault;
+	u64 mapped_by_fault;
+};
+
+struct {
+	int (*type)[BPF_MAP_TYPE_TASK_STORAGE];
+	int (*map_flags)[BPF_F_NO_PREALLOC];
+	u32 *key;
+	struct thread *value;
+} threads SEC(".maps");
+
+/* What happened to which pages of a file. */
+struct pages {
+	struct inode *inode;
+	u64 first;
+	u64 last;
+	u8 kind;
+	u8 flags;
+};
+
+static ALWAYS_INLINE struct cgroup *cgroup_of(struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+
+	if (memory_hierarchy) {
+		u64 index = ENUM_VALUE(enum cgroup_subsys_id, memory_cgrp_id);
+		struct cgroup_subsys_state **states = set->subsys;
+
+		return states[index]->cgroup;
+	}
+	return set->dfl_cgrp;
+}
+
+/* Whether it is in the cgroup or in one below. */
+static ALWAYS_INLINE bool in_cgroup(struct task_struct *task)
+{
+	struct cgroup *cgroup = cgroup_of(task);
+
+	for (int level = 0; level < 32; level++) {
+		struct cgroup_subsys_state *parent;
+
+		if (cgroup->kn->id == cgroup_id)
+			return 1;
+		parent = cgroup->self.parent;
+		if (!parent)
+			return 0;
+		cgroup = parent->cgroup;
+	}
+	return 0;
+}
+
+static ALWAYS_INLINE bool observes_task(struct task_struct *task)
+{
+	u32 process = task->tgid;
+
+	if (process == own_process)
+		return 0;
+	if (scope == SCOPE_PROCESSES)
+		return bpf_map_lookup_elem(&processes, &process) != NULL;
+	if (scope == SCOPE_CGROUP)
+		return in_cgroup(task);
+	return 1;
+}
+
+static ALWAYS_INLINE bool observes_device(u32 device)
+{
+	return !with_devices || bpf_map_lookup_elem(&devices, &device);
+}
+
+/* The finalizer of splitmix64. */
+static ALWAYS_INLINE u64 mix(u64 value)
+{
+	value += 0x9e3779b97f4a7c15;
+	value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+	value = (value ^ value >> 27) * 0x94d049bb133111eb;
+	return value ^ value >> 31;
+}
+
+/* Whether one of the pages is sampled, or there are too many to look. src/sampling.rs has the same
+ * rule and looks at all of them. */
+static ALWAYS_INLINE bool samples(struct pages *pages)
+{
+	struct inode *inode = pages->inode;
+	u64 first = pages->first, last = pages->last;
+	u64 device, file;
+
+	if (!sampled_below)
+		return 1;
+	device = inode->i_sb->s_dev;
+	file = mix(inode->i_ino ^ device << 32);
+	for (u32 page = 0; page < 32; page++) {
+		if (first + page > last)
+			return 0;
+		if (mix(file ^ (first + page)) >> 32 < sampled_below)
+			return 1;
+	}
+	return first + 32 <= last;
+}
+
+static ALWAYS_INLINE void count_lost(u32 kind)
+{
+	u64 *count = bpf_map_lookup_elem(&lost, &kind);
+
+	if (count)
+		*count += 1;
+}
+
+/* Sends an event. Nobody is woken: who reads the ring looks into it from time to time. */
+static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
+{
+	long error = bpf_ringbuf_output(&ring, event, size, BPF_RB_NO_WAKEUP);
+
+	if (error)
+		count_lost(kind);
+	return error;
+}
+
+static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8 kind, u8 flags)
+{
+	event->time_ns = bpf_ktime_get_ns();
+	event->inode = 0;
+	event->device = 0;
+	event->generation = 0;
+	event->process = task->tgid;
+	event->thread = task->pid;
+	event->cgroup = cgroup_of(task)->kn->id;
+	event->payload = 0;
+	event->cpu = bpf_get_smp_processor_id();
+	event->kind = kind;
+	event->flags = flags;
+}
+
+static ALWAYS_INLINE void fill_file(struct event *event, struct inode *inode)
+{
+	event->inode = inode->i_ino;
+	event->device = inode->i_sb->s_dev;
+	event->generation = inode->i_generation;
+}
+
+/* Reports pages of a file. The user stack says where a program was that asked for them. */
+static FUNCTION void report_pages(void *context, struct task_struct *task, struct pages *pages)
+{
+	u8 kind = pages->kind, flags = pages->flags;
+
+	if (with_stacks && kind != EVENT_INSERT && kind != EVENT_EVICT) {
+		u64 fixed = __builtin_offsetof(struct pages_event, stack);
+		u32 slot = kind;
+		struct pages_event *event = bpf_map_lookup_elem(&scratch, &slot);
+		long bytes;
+
+		if (!event)
+			return;
+		fill(&event->common, task, kind, flags);
+		fill_file(&event->common, pages->inode);
+		event->first_page = pages->first;
+		event->last_page = pages->last;
+		bytes = bpf_get_stack(context, event->stack, sizeof(event->stack),
+				      BPF_F_USER_STACK);
+		if (bytes < 0 || bytes > (long)sizeof(event->stack))
+			bytes = 0;
+		event->common.payload = bytes;
+		send(event, fixed + bytes, kind);
+	} else {
+		struct {
+			struct event common;
+			u64 first_page;
+			u64 last_page;
+		} event;
+
+		fill(&event.common, task, kind, flags);
+		fill_file(&event.common, pages->inode);
+		event.first_page = pages->first;
+		event.last_page = pages->last;
+		send(&event, sizeof(event), kind);
+	}
+}

@@ -1,0 +1,63 @@
+/* Processes that begin, become another program, and end: those of a followed one are followed. */
+#pragma once
+
+#include "observer.h"
+
+static FUNCTION void send_process(struct process_event *event)
+{
+	send(event, sizeof(*event), event->common.kind);
+}
+
+static ALWAYS_INLINE void report_process(struct task_struct *task, u32 parent, u8 kind)
+{
+	struct process_event event = {};
+
+	fill(&event.common, task, kind, 0);
+	event.parent = parent;
+	send_process(&event);
+}
+
+SEC("tp_btf/sched_process_fork")
+int follow_fork(u64 *context)
+{
+	struct task_struct *parent = (void *)context[0];
+	struct task_struct *child = (void *)context[1];
+	u32 process = child->tgid;
+	u8 followed = 1;
+
+	/* A thread is no process. */
+	if (process == parent->tgid || !observes_task(parent))
+		return 0;
+	if (scope == SCOPE_PROCESSES &&
+	    bpf_map_update_elem(&processes, &process, &followed, 0)) {
+		count_lost(EVENT_FORK);
+		return 0;
+	}
+	report_process(child, parent->tgid, EVENT_FORK);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int follow_exec(u64 *context)
+{
+	struct task_struct *task = (void *)context[0];
+
+	if (observes_task(task))
+		report_process(task, 0, EVENT_EXEC);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int follow_exit(u64 *context)
+{
+	struct task_struct *task = (void *)context[0];
+	u32 process = task->tgid;
+
+	/* It ends with its last thread. */
+	if (task->signal->live.counter || !observes_task(task))
+		return 0;
+	report_process(task, 0, EVENT_EXIT);
+	if (scope == SCOPE_PROCESSES)
+		bpf_map_delete_elem(&processes, &process);
+	return 0;
+}

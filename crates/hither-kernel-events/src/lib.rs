@@ -1,0 +1,34 @@
+//! What the kernel itself says of the page cache, through eBPF: which pages of which files are
+//! read, mapped, brought in, given up and made dirty, by whichever program.
+//!
+//! - [`Observer`] loads the programs of the folder `bpf`, attaches them to the kernel's
+//!   tracepoints, and passes on the [events](event) that they send through a ring. [`Options`] say
+//!   what is observed; the kernel's side filters.
+//! - [`event`] has the events and their layout.
+//! - [`Mounts`] make the paths of events, which begin at the root of a file system, paths here.
+//! - [`Probe`] finds out what can be observed on this machine, and what is in the way.
+//!
+//! The programs are compiled already (`bpf/observer.bpf.o`), and adapt to the running kernel by its
+//! BTF. `bpf/build.sh` compiles them anew; `.ci/run` compares.
+//!
+//! There is no unsafe code here: aya has the system calls and the shared memory of the ring, and
+//! events are read from bytes.
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod error;
+pub mod event;
+mod mounts;
+mod observer;
+mod options;
+mod probe;
+mod sampling;
+
+pub use cgroup::Cgroup;
+pub use error::Error;
+pub use event::{Event, Kind};
+pub use mounts::Mounts;
+pub use observer::{Lost, Observer};
+pub use options::{Options, RING_BYTES, Scope};
+pub use probe::{Obstacle, Probe};
+pub use sampling::Sampling;

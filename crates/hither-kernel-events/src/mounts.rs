@@ -1,0 +1,133 @@
+//! Where file systems are mounted: the kernel's events have paths below the root of a file system,
+//! and cgroups have folders in a hierarchy.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::event::Device;
+
+/// The mounts of this process.
+#[derive(Clone, Debug, Default)]
+pub struct Mounts(Vec<Mount>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    device: Device,
+    /// What part of the file system is seen, below its root.
+    root: PathBuf,
+    /// Where.
+    pub(crate) at: PathBuf,
+    /// The type of the file system.
+    pub(crate) kind: String,
+    /// The options of the file system.
+    pub(crate) options: String,
+}
+
+impl Mounts {
+    /// Reads those that there are now.
+    pub fn read() -> Result<Mounts, Error> {
+        let path = "/proc/self/mountinfo";
+        let text = fs::read(path).map_err(|source| Error::Read {
+            path: path.into(),
+            source,
+        })?;
+        Ok(Mounts::parse(&text))
+    }
+
+    /// Of the text of /proc/PID/mountinfo (proc_pid_mountinfo(5)). Other lines are left out.
+    fn parse(text: &[u8]) -> Mounts {
+        Mounts(
+            text.split(|byte| *byte == b'\n')
+                .filter_map(Mount::parse)
+                .collect(),
+        )
+    }
+
+    /// Where a file is, by its path below the root of its file system: at the latest mount that
+    /// shows it. None if no mount does.
+    pub fn path(&self, device: Device, below_root: &Path) -> Option<PathBuf> {
+        let shows = |mount: &&Mount| mount.device == device;
+        let mut showing = self.0.iter().rev().filter(shows).filter_map(|mount| {
+            let below = Path::new("/").join(below_root);
+            Some(mount.at.join(below.strip_prefix(&mount.root).ok()?))
+        });
+        showing.next()
+    }
+
+    /// The mount that a path is in. It must have no symbolic links.
+    pub(crate) fn of(&self, path: &Path) -> Option<&Mount> {
+        let holds = |mount: &&Mount| path.starts_with(&mount.at);
+        self.0
+            .iter()
+            .rev()
+            .filter(holds)
+            .max_by_key(|mount| mount.at.components().count())
+    }
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let numbers = std::str::from_utf8(words.nth(2)?).ok()?;
+        let (major, minor) = numbers.split_once(':')?;
+        let (root, at) = (unescape(words.next()?), unescape(words.next()?));
+        let mut rest = words.skip_while(|word| *word != b"-").skip(1);
+        let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+        let options = String::from_utf8_lossy(rest.nth(1)?).into_owned();
+        Some(Mount {
+            device: Device::new(major.parse().ok()?, minor.parse().ok()?),
+            root,
+            at,
+            kind,
+            options,
+        })
+    }
+}
+
+/// Spaces and the like are three octal digits after a backslash.
+fn unescape(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"\
+        20 1 254:1 / / rw,noatime shared:1 - ext4 /dev/vda rw\n\
+        21 20 0:40 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+        22 20 254:1 /var/a\\040b /mnt/x\\134y rw - ext4 /dev/vda rw\n\
+        bad\n";
+
+    #[test]
+    fn a_path_is_found_at_a_mount_that_shows_it() {
+        let mounts = Mounts::parse(TEXT);
+        let device = Device::new(254, 1);
+        let path = |below: &str| mounts.path(device, Path::new(below));
+        assert_eq!(path("etc/passwd"), Some("/etc/passwd".into()));
+        assert_eq!(path("var/a b/c"), Some("/mnt/x\\y/c".into()));
+        assert_eq!(mounts.path(Device::new(1, 1), Path::new("a")), None);
+        let cgroup = mounts.of(Path::new("/sys/fs/cgroup/memory/a")).unwrap();
+        assert_eq!((&*cgroup.kind, &*cgroup.options), ("cgroup", "rw,memory"));
+        assert_eq!(mounts.of(Path::new("/sys")).unwrap().at, Path::new("/"));
+    }
+}

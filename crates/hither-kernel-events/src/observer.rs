@@ -1,0 +1,256 @@
+//! Loads and attaches the programs, and reads their ring.
+
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::{BtfTracePoint, ProgramError};
+use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use hither_kernel::pid_namespace;
+use hither_kernel::process::monotonic_ns;
+
+use crate::cgroup::Cgroup;
+use crate::error::Error;
+use crate::event::{Event, Kind, number};
+use crate::options::{Options, Scope};
+
+/// The programs, as compiled. aya reads words of it in place.
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
+
+/// The tracepoints of processes, and the programs for them.
+const PROCESS_PROGRAMS: &[(&str, &str)] = &[
+    ("sched_process_fork", "follow_fork"),
+    ("sched_process_exec", "follow_exec"),
+    ("sched_process_exit", "follow_exit"),
+];
+
+/// The inode of the initial pid namespace, a constant of the kernel.
+const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// The longest time between two drains, in nanoseconds.
+const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
+
+/// The shortest time between two drains, in nanoseconds.
+const DRAIN_PERIOD_MIN_NS: u64 = 1_000_000;
+
+/// Observes until it is dropped or closed: the programs are detached with it, also when this
+/// process is killed.
+pub struct Observer {
+    programs: Ebpf,
+    ring: RingBuf<MapData>,
+    lost: PerCpuArray<MapData, u64>,
+    processes: HashMap<MapData, u32, u8>,
+    links: Vec<BtfTracePointLink>,
+    damaged: u64,
+    pace: Pace,
+}
+
+/// Events that were lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Events about pages that found the ring full, by kind.
+    pub pages: Vec<(Kind, u64)>,
+    /// Files that found the ring full: they are reported with the next event about them.
+    pub files: u64,
+    /// Processes whose beginning or end was not reported, or that are not followed since there are
+    /// too many.
+    pub processes: u64,
+    /// Bytes from the ring that were no event.
+    pub damaged: u64,
+}
+
+impl Lost {
+    /// All of them.
+    pub fn events(&self) -> u64 {
+        let pages = self.pages.iter().map(|(_, count)| count);
+        self.files + self.processes + self.damaged + pages.sum::<u64>()
+    }
+}
+
+impl Observer {
+    /// Observes from now on what `options` say.
+    pub fn new(options: &Options) -> Result<Observer, Error> {
+        if !is_initial_pid_namespace() {
+            return Err(Error::PidNamespace);
+        }
+        let btf = Btf::from_sys_fs().map_err(Error::NoBtf)?;
+        let mut programs = load(options, &btf)?;
+        let mut observer = Observer {
+            ring: map(&mut programs, "ring")?,
+            lost: map(&mut programs, "lost")?,
+            processes: map(&mut programs, "processes")?,
+            pace: Pace::new(options.ring_bytes),
+            links: Vec::new(),
+            damaged: 0,
+            programs,
+        };
+        let mut devices: HashMap<MapData, u32, u8> = map(&mut observer.programs, "devices")?;
+        for device in &options.devices {
+            devices.insert(device.0, 1, 0).map_err(refused("devices"))?;
+        }
+        if let Scope::Processes(all) = &options.scope {
+            for process in all {
+                observer.follow(*process)?;
+            }
+        }
+        // First, so that no process begins unseen.
+        for (tracepoint, program) in PROCESS_PROGRAMS {
+            observer.attach(program, tracepoint, &btf)?;
+        }
+        for kind in &options.kinds {
+            let source = kind.source();
+            observer.attach(source.program, source.tracepoint, &btf)?;
+        }
+        Ok(observer)
+    }
+
+    fn attach(
+        &mut self,
+        program: &'static str,
+        tracepoint: &'static str,
+        btf: &Btf,
+    ) -> Result<(), Error> {
+        let found = self.programs.program_mut(program);
+        let found = found.ok_or(Error::Missing(program))?;
+        let attached: Result<_, ProgramError> = (|| {
+            let found: &mut BtfTracePoint = found.try_into()?;
+            found.load(tracepoint, btf)?;
+            let link = found.attach()?;
+            found.take_link(link)
+        })();
+        let link = attached.map_err(|source| match source {
+            ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) => {
+                Error::NoTracepoint(tracepoint)
+            }
+            source => Error::Program { tracepoint, source },
+        })?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// Observes this process, too, by its number in the initial pid namespace.
+    pub fn follow(&mut self, process: u32) -> Result<(), Error> {
+        self.processes
+            .insert(process, 1, 0)
+            .map_err(refused("processes"))
+    }
+
+    /// Passes on what there is, up to the first event after `until_ns` (CLOCK_MONOTONIC). Returns
+    /// the number of events. The events of one thread come in order.
+    pub fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Event<'_>)) -> usize {
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(item) = self.ring.next() {
+            bytes += item.len() as u64;
+            let Some(event) = Event::decode(&item) else {
+                self.damaged += 1;
+                continue;
+            };
+            let time_ns = event.time_ns;
+            count += 1;
+            take(event);
+            if time_ns > until_ns {
+                break;
+            }
+        }
+        self.pace.drained(monotonic_ns(), bytes);
+        count
+    }
+
+    /// When the ring has to be drained at the latest (CLOCK_MONOTONIC), so that nothing is lost if
+    /// events come four times as fast as they did.
+    pub fn deadline_ns(&self) -> u64 {
+        self.pace.deadline_ns
+    }
+
+    /// What was lost so far.
+    pub fn lost(&self) -> Lost {
+        let of = |number: u8| {
+            let counts = self.lost.get(&u32::from(number), 0);
+            counts.map_or(0, |counts| counts.iter().sum::<u64>())
+        };
+        Lost {
+            pages: Kind::all().map(|kind| (kind, of(kind as u8))).collect(),
+            files: of(number::FILE),
+            processes: of(number::FORK) + of(number::EXEC) + of(number::EXIT),
+            damaged: self.damaged,
+        }
+    }
+
+    /// Nothing new is observed from now on. What there is can still be drained.
+    pub fn close(&mut self) {
+        self.links.clear();
+    }
+}
+
+/// Whether processes have the same numbers here as in the programs.
+pub(crate) fn is_initial_pid_namespace() -> bool {
+    pid_namespace::own_inode() == INITIAL_PID_NAMESPACE
+}
+
+fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
+    let own = std::process::id();
+    let scope = options.scope.number();
+    let stacks = u32::from(options.stacks);
+    let devices = u32::from(!options.devices.is_empty());
+    let files = u32::from(options.files);
+    let sampled_below = options.sampling.below();
+    let cgroup = match &options.scope {
+        Scope::Cgroup(cgroup) => *cgroup,
+        _ => Cgroup::default(),
+    };
+    let memory_hierarchy = u32::from(cgroup.is_memory_hierarchy);
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(btf))
+        // Task storage: only the programs use it.
+        .allow_unsupported_maps()
+        .override_global("own_process", &own, true)
+        .override_global("scope", &scope, true)
+        .override_global("with_stacks", &stacks, true)
+        .override_global("with_devices", &devices, true)
+        .override_global("with_files", &files, true)
+        .override_global("sampled_below", &sampled_below, true)
+        .override_global("memory_hierarchy", &memory_hierarchy, true)
+        .override_global("cgroup_id", &cgroup.id, true)
+        .map_max_entries("ring", options.ring_bytes);
+    loader.load(OBJECT).map_err(Error::Load)
+}
+
+fn map<T: TryFrom<Map, Error = MapError>>(
+    programs: &mut Ebpf,
+    name: &'static str,
+) -> Result<T, Error> {
+    let map = programs.take_map(name).ok_or(Error::Missing(name))?;
+    T::try_from(map).map_err(refused(name))
+}
+
+fn refused(name: &'static str) -> impl Fn(MapError) -> Error {
+    move |source| Error::Map { name, source }
+}
+
+/// How often to drain, by how fast events come.
+struct Pace {
+    ring_bytes: u64,
+    drained_ns: u64,
+    deadline_ns: u64,
+}
+
+impl Pace {
+    fn new(ring_bytes: u32) -> Pace {
+        let now_ns = monotonic_ns();
+        Pace {
+            ring_bytes: u64::from(ring_bytes),
+            drained_ns: now_ns,
+            deadline_ns: now_ns + DRAIN_PERIOD_MIN_NS,
+        }
+    }
+
+    /// At `now_ns`, so many bytes were taken from the ring. The next drain is due when a quarter of
+    /// the ring will be full.
+    fn drained(&mut self, now_ns: u64, bytes: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.drained_ns);
+        let quarter = u128::from(self.ring_bytes / 4);
+        let period_ns = u128::from(elapsed_ns) * quarter / u128::from(bytes.max(1));
+        let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX);
+        self.drained_ns = now_ns;
+        self.deadline_ns = now_ns + period_ns.clamp(DRAIN_PERIOD_MIN_NS, DRAIN_PERIOD_MAX_NS);
+    }
+}

@@ -1,0 +1,68 @@
+//! What is observed.
+
+use crate::cgroup::Cgroup;
+use crate::event::{Device, Kind};
+use crate::sampling::Sampling;
+
+/// Bytes of the ring between the kernel's side and the observer, if nothing else is asked for: a
+/// quarter of a million events without stacks.
+pub const RING_BYTES: u32 = 16 << 20;
+
+/// What is observed. The kernel's side filters, so that what is not asked for costs little.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose accesses.
+    pub scope: Scope,
+    /// Which kinds of events. No program is loaded for the others.
+    pub kinds: Vec<Kind>,
+    /// The devices whose files are observed. Empty: all.
+    pub devices: Vec<Device>,
+    /// Which pages.
+    pub sampling: Sampling,
+    /// Whether files are reported before the first event about their pages. Without, what comes
+    /// into the page cache and leaves it is only seen where the scope is everything.
+    pub files: bool,
+    /// Whether events have the user stack. The kernel follows frame pointers.
+    pub stacks: bool,
+    /// Bytes of the ring: a power of two, at least a page. A ring that is full loses events, which
+    /// are counted.
+    pub ring_bytes: u32,
+}
+
+impl Default for Options {
+    /// Everything, without stacks.
+    fn default() -> Options {
+        Options {
+            scope: Scope::Everything,
+            kinds: Kind::all().collect(),
+            devices: Vec::new(),
+            sampling: Sampling::ALL,
+            files: true,
+            stacks: false,
+            ring_bytes: RING_BYTES,
+        }
+    }
+}
+
+/// Whose accesses are observed. Those of the observing process never are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All processes.
+    Everything,
+    /// These processes, by their numbers in the initial pid namespace, and those that they start
+    /// from now on.
+    Processes(Vec<u32>),
+    /// The processes of a cgroup and of those below it.
+    Cgroup(Cgroup),
+}
+
+impl Scope {
+    /// Its number in `bpf/observer.h`.
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Scope::Everything => 0,
+            Scope::Processes(_) => 1,
+            Scope::Cgroup(_) => 2,
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Static programs access known pages, and the events that come of it are compared with them.
+
+#[path = "support/program.rs"]
+mod program;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hither_kernel_events::event::{Device, File, What};
+use hither_kernel_events::{Cgroup, Kind, Mounts, Observer, Options, Probe, Sampling, Scope};
+use hither_testing::skip::skip_on_this_machine;
+
+use program::{Program, Scratch, TestFile};
+
+/// An event about pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pages {
+    process: u32,
+    kind: Kind,
+    file: File,
+    pages: (u64, u64),
+    same_fault: bool,
+    frames: usize,
+}
+
+/// What an observer has reported.
+#[derive(Default)]
+struct Report {
+    pages: Vec<Pages>,
+    files: Vec<(File, u64, Option<PathBuf>)>,
+    forks: Vec<(u32, u32)>,
+    exits: Vec<u32>,
+}
+
+impl Report {
+    /// All that there is by now.
+    fn of(observer: &mut Observer) -> Report {
+        let mut report = Report::default();
+        observer.drain(u64::MAX, &mut |event| match event.what {
+            What::Pages {
+                kind,
+                file,
+                first_page,
+                last_page,
+                same_fault,
+                stack,
+            } => report.pages.push(Pages {
+                process: event.process,
+                kind,
+                file,
+                pages: (first_page, last_page),
+                same_fault,
+                frames: stack.addresses().len(),
+            }),
+            What::File {
+                file, size, names, ..
+            } => report.files.push((file, size, names.path())),
+            What::Fork { parent } => report.forks.push((parent, event.process)),
+            What::Exit => report.exits.push(event.process),
+            What::Exec => {}
+        });
+        report
+    }
+
+    /// The events of a kind about a file.
+    fn of_file(&self, kind: Kind, file: &TestFile) -> Vec<&Pages> {
+        let inode = inode(&file.path);
+        let is_of = |event: &&Pages| event.kind == kind && event.file.inode == inode;
+        self.pages.iter().filter(is_of).collect()
+    }
+
+    /// The ranges of a kind of event about a file.
+    fn ranges(&self, kind: Kind, file: &TestFile) -> Vec<(u64, u64)> {
+        let events = self.of_file(kind, file);
+        events.iter().map(|event| event.pages).collect()
+    }
+
+    /// How often each page of a file is in an event of a kind.
+    fn counts(&self, kind: Kind, file: &TestFile) -> BTreeMap<u64, u32> {
+        let mut counts = BTreeMap::new();
+        for (first, last) in self.ranges(kind, file) {
+            (first..=last).for_each(|page| *counts.entry(page).or_default() += 1);
+        }
+        counts
+    }
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().ino()
+}
+
+/// Runs a program that waits, and returns what is reported of it. Nothing may be lost.
+fn observe(program: Program, options: Options) -> Report {
+    let options = Options {
+        scope: Scope::Processes(vec![program.id()]),
+        ..options
+    };
+    let mut observer = Observer::new(&options).unwrap();
+    program.run();
+    let report = Report::of(&mut observer);
+    assert_eq!(observer.lost().events(), 0);
+    report
+}
+
+#[test]
+fn a_request_is_reported_once_with_the_pages_that_it_reads() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 600, true);
+    // A page three times, two pages by their edge, more than the kernel does in one batch, and more
+    // than the file has.
+    let reads = [
+        (20480, 4096),
+        (20480, 4096),
+        (20480, 4096),
+        (8191, 2),
+        (0, 1 << 20),
+        (2_400_000, 1 << 20),
+    ];
+    let expected = [(5, 5), (5, 5), (5, 5), (1, 2), (0, 255), (585, 599)];
+    let report = observe(scratch.start("pread", &file, &reads), Options::default());
+    assert_eq!(report.ranges(Kind::Read, &file), expected);
+    // The same requests of what is not cached.
+    for mode in ["pread", "read"] {
+        let file = scratch.file(mode, 600, false);
+        let report = observe(scratch.start(mode, &file, &reads), Options::default());
+        assert_eq!(report.ranges(Kind::Read, &file), expected, "{mode}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_file_twice_is_two_requests() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 8, true);
+    let reads = [(0, 32768), (4096, 28672), (28672, 4096)];
+    let report = observe(scratch.start("pread", &file, &reads), Options::default());
+    assert_eq!(report.ranges(Kind::Read, &file), [(0, 7), (1, 7), (7, 7)]);
+}
+
+#[test]
+fn events_have_the_user_stack_where_it_is_asked_for() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 1, true);
+    let stacks = |stacks| {
+        let program = scratch.start("pread", &file, &[(0, 4096)]);
+        let options = Options {
+            stacks,
+            ..Options::default()
+        };
+        let report = observe(program, options);
+        let events = report.of_file(Kind::Read, &file);
+        assert_eq!(events.len(), 1);
+        events[0].frames
+    };
+    assert_eq!(stacks(false), 0);
+    // pread, access_file or access_all, main.
+    assert!(stacks(true) >= 3);
+}
+
+#[test]
+fn sendfile_is_seen_which_no_library_call_reads_for() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 100, true);
+    let program = scratch.start("sendfile", &file, &[(10 * 4096, 50 * 4096)]);
+    let report = observe(program, Options::default());
+    let once = (10..60).map(|page| (page, 1)).collect();
+    assert_eq!(report.counts(Kind::Read, &file), once);
+}
+
+#[test]
+fn touches_of_mapped_pages_that_fault_are_seen() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("cached", 128, true);
+    let program = scratch.start("mmap", &file, &[(16 * 4096, 64 * 4096)]);
+    let report = observe(program, Options::default());
+    // All are cached: mapped around the first touch, and not touched again. A page that somebody
+    // has locked meanwhile faults on its own.
+    let mut seen = report.counts(Kind::Map, &file);
+    for (page, count) in report.counts(Kind::Fault, &file) {
+        assert_eq!(count, 1);
+        seen.insert(page, 1);
+    }
+    assert!((16..80).all(|page| seen.contains_key(&page)), "{seen:?}");
+    let ranges = report.ranges(Kind::Map, &file);
+    assert!(
+        ranges.iter().all(|(first, last)| last - first < 16),
+        "{ranges:?}"
+    );
+
+    let file = scratch.file("not cached", 128, false);
+    let program = scratch.start("mmap", &file, &[(0, 128 * 4096)]);
+    let report = observe(program, Options::default());
+    let inode = inode(&file.path);
+    let first = report
+        .pages
+        .iter()
+        .position(|event| event.file.inode == inode && event.kind == Kind::Fault);
+    let faults = report.counts(Kind::Fault, &file);
+    let mapped = report.counts(Kind::Map, &file);
+    // The first was read from the disk. That is one fault, though the kernel begins anew.
+    assert_eq!(faults.get(&0), Some(&1), "{faults:?}");
+    let anew = &report.pages[first.unwrap()..];
+    let mut anew = anew
+        .iter()
+        .filter(|event| matches!(event.kind, Kind::Fault | Kind::Map));
+    let (fault, next) = (anew.next().unwrap(), anew.next().unwrap());
+    assert!(!fault.same_fault, "{fault:?}");
+    // What had come in with it was mapped then.
+    assert!(next.same_fault || next.pages.0 > 0, "{next:?}");
+    let is_seen = |page: &u64| faults.contains_key(page) || mapped.contains_key(page);
+    assert!((0..128).all(|page| is_seen(&page)), "{faults:?} {mapped:?}");
+    assert!(faults.values().all(|count| *count == 1), "{faults:?}");
+}
+
+#[test]
+fn children_are_followed_and_others_are_not() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 100, true);
+    let program = scratch.start("fork", &file, &[(0, 4096), (8192, 4096)]);
+    let other = scratch.start("pread", &file, &[(4096, 4096)]);
+    let id = program.id();
+    let mut observer = Observer::new(&Options {
+        scope: Scope::Processes(vec![id]),
+        ..Options::default()
+    })
+    .unwrap();
+    other.run();
+    program.run();
+    let report = Report::of(&mut observer);
+    assert_eq!(report.ranges(Kind::Read, &file), [(0, 0), (2, 2)]);
+    let [(first, child), (second, grandchild)] = report.forks[..] else {
+        panic!("{:?}", report.forks);
+    };
+    assert_eq!((first, second), (id, child));
+    let reads = report.of_file(Kind::Read, &file);
+    assert!(reads.iter().all(|event| event.process == grandchild));
+    assert_eq!(report.exits, [grandchild, child, id]);
+}
+
+#[test]
+fn the_first_write_to_a_clean_page_is_seen() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 100, true);
+    let writes = [(4096, 4096), (4096, 100), (5000, 8)];
+    let report = observe(scratch.start("pwrite", &file, &writes), Options::default());
+    // The folio may have more pages than were written.
+    assert_eq!(report.counts(Kind::Dirty, &file).get(&1), Some(&1));
+    assert!(report.of_file(Kind::Read, &file).is_empty());
+}
+
+#[test]
+fn what_comes_into_the_page_cache_and_leaves_it_is_seen_whoever_does_it() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 600, false);
+    let program = scratch.start("each", &file, &[(0, 300 * 4096)]);
+    let other = scratch.start("drop", &file, &[(0, 0)]);
+    let mut observer = Observer::new(&Options {
+        scope: Scope::Processes(vec![program.id()]),
+        ..Options::default()
+    })
+    .unwrap();
+    program.run();
+    let read = Report::of(&mut observer);
+    other.run();
+    let dropped = Report::of(&mut observer);
+    let inserted = read.counts(Kind::Insert, &file);
+    assert!(inserted.len() >= 300);
+    assert!(
+        inserted
+            .iter()
+            .all(|(page, count)| *page < 600 && *count == 1)
+    );
+    assert_eq!(dropped.counts(Kind::Evict, &file), inserted);
+    assert!(dropped.of_file(Kind::Insert, &file).is_empty());
+    assert_eq!(observer.lost().events(), 0);
+}
+
+#[test]
+fn a_file_is_named_before_its_first_event() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("some/folders/deep/a name", 3, true);
+    let program = scratch.start("each", &file, &[(0, 3 * 4096)]);
+    let report = observe(program, Options::default());
+    let named: Vec<_> = report
+        .files
+        .iter()
+        .filter(|(of, _, _)| of.inode == inode(&file.path))
+        .collect();
+    let [(of, size, path)] = &named[..] else {
+        panic!("{named:?}");
+    };
+    assert_eq!(report.of_file(Kind::Read, &file)[0].file, *of);
+    assert_eq!(*size, 3 * 4096);
+    let path = path.as_ref().unwrap();
+    let found = Mounts::read().unwrap().path(of.device, path);
+    assert_eq!(found.as_deref(), Some(&*file.path));
+}
+
+#[test]
+fn all_events_of_sampled_pages_are_seen_and_none_of_others() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 600, true);
+    let whole = (0, 600 * 4096);
+    let program = scratch.start("each", &file, &[whole, whole]);
+    let sampling = Sampling::one_in(4);
+    let options = Options {
+        sampling,
+        ..Options::default()
+    };
+    let report = observe(program, options);
+    let of = report.of_file(Kind::Read, &file)[0].file;
+    let sampled = (0..600).filter(|page| sampling.has(of, *page));
+    let twice: BTreeMap<_, _> = sampled.map(|page| (page, 2)).collect();
+    assert!((90..210).contains(&twice.len()), "{}", twice.len());
+    assert_eq!(report.counts(Kind::Read, &file), twice);
+}
+
+#[test]
+fn only_files_of_the_devices_are_seen() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 2, true);
+    let read = |devices: Vec<Device>| {
+        let program = scratch.start("pread", &file, &[(0, 4096)]);
+        let options = Options {
+            devices,
+            ..Options::default()
+        };
+        observe(program, options)
+    };
+    let report = read(Vec::new());
+    let device = report.of_file(Kind::Read, &file)[0].file.device;
+    assert_eq!(read(vec![device]).ranges(Kind::Read, &file), [(0, 0)]);
+    assert!(read(vec![Device::new(4095, 1)]).pages.is_empty());
+}
+
+#[test]
+fn everybody_but_the_observer_is_seen() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 10, true);
+    let program = scratch.start("pread", &file, &[(4096, 4096)]);
+    let id = program.id();
+    let mut observer = Observer::new(&Options {
+        kinds: vec![Kind::Read],
+        ..Options::default()
+    })
+    .unwrap();
+    fs::read(&file.path).unwrap();
+    program.run();
+    let report = Report::of(&mut observer);
+    assert_eq!(report.ranges(Kind::Read, &file), [(1, 1)]);
+    assert_eq!(report.of_file(Kind::Read, &file)[0].process, id);
+    // Once it is closed, what was seen before is still there, and nothing new.
+    scratch.start("pread", &file, &[(8192, 4096)]).run();
+    observer.close();
+    scratch.start("pread", &file, &[(0, 4096)]).run();
+    let report = Report::of(&mut observer);
+    assert_eq!(report.ranges(Kind::Read, &file), [(2, 2)]);
+}
+
+#[test]
+fn the_processes_of_a_cgroup_and_those_below_are_seen() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let mut tried = 0;
+    for root in [
+        "/sys/fs/cgroup/memory",
+        "/sys/fs/cgroup/unified",
+        "/sys/fs/cgroup",
+    ] {
+        if !Path::new(root).join("cgroup.procs").exists() {
+            continue;
+        }
+        tried += 1;
+        let group = Path::new(root).join(format!("hither-events-{}", std::process::id()));
+        let below = group.join("below");
+        fs::create_dir_all(&below).unwrap();
+        let file = scratch.file("data", 10, true);
+        let programs = [&group, &below].map(|group| {
+            let program = scratch.start("pread", &file, &[(4096, 4096)]);
+            fs::write(group.join("cgroup.procs"), program.id().to_string()).unwrap();
+            program
+        });
+        let other = scratch.start("pread", &file, &[(0, 4096)]);
+        let mut observer = Observer::new(&Options {
+            scope: Scope::Cgroup(Cgroup::at(&group).unwrap()),
+            ..Options::default()
+        })
+        .unwrap();
+        let ids = [programs[0].id(), programs[1].id()];
+        other.run();
+        programs.into_iter().for_each(|program| drop(program.run()));
+        let mut cgroups = Vec::new();
+        let mut processes = Vec::new();
+        observer.drain(u64::MAX, &mut |event| {
+            if matches!(event.what, What::Pages { kind: Kind::Read, file: of, .. }
+                if of.inode == inode(&file.path))
+            {
+                processes.push(event.process);
+                cgroups.push(event.cgroup);
+            }
+        });
+        assert_eq!(processes, ids, "{root}");
+        let inodes = [&group, &below].map(|group| inode(group));
+        assert_eq!(cgroups, inodes, "{root}");
+        fs::remove_dir(&below).unwrap();
+        fs::remove_dir(&group).unwrap();
+    }
+    if tried == 0 {
+        skip_on_this_machine("no hierarchy of cgroups that can be observed");
+    }
+    assert!(Cgroup::at(scratch.folder.path()).is_err());
+}
+
+#[test]
+fn what_finds_the_ring_full_is_counted() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 600, true);
+    let program = scratch.start("each", &file, &[(0, 600 * 4096)]);
+    let mut observer = Observer::new(&Options {
+        scope: Scope::Processes(vec![program.id()]),
+        kinds: vec![Kind::Read],
+        ring_bytes: 4096,
+        ..Options::default()
+    })
+    .unwrap();
+    program.run();
+    let seen = Report::of(&mut observer).ranges(Kind::Read, &file).len();
+    let lost = observer.lost();
+    assert!(seen > 0 && seen < 60, "{seen}");
+    assert_eq!(lost.pages[0], (Kind::Read, 600 - seen as u64));
+    assert_eq!(lost.processes, 1, "its end");
+}
+
+#[test]
+fn two_observers_see_the_same() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 3, true);
+    let program = scratch.start("pread", &file, &[(4096, 4096)]);
+    let options = Options {
+        scope: Scope::Processes(vec![program.id()]),
+        ..Options::default()
+    };
+    let mut observers = [(); 2].map(|()| Observer::new(&options).unwrap());
+    program.run();
+    for observer in &mut observers {
+        assert_eq!(Report::of(observer).ranges(Kind::Read, &file), [(1, 1)]);
+    }
+}
+
+#[test]
+fn the_probe_finds_what_works() {
+    let Some(_scratch) = Scratch::new() else {
+        return;
+    };
+    let probe = Probe::run();
+    assert!(probe.is_possible(), "{probe}");
+    let works = |(_, obstacle): &(_, Option<_>)| obstacle.is_none();
+    assert!(probe.kinds.iter().all(works), "{probe}");
+}

@@ -1,0 +1,99 @@
+/* Does what its arguments say, once it has read a byte: MODE FILE [OFFSET LENGTH]... */
+#define _GNU_SOURCE
+#include <err.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char buffer[4 << 20];
+
+static double now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static void access_file(const char *mode, int fd, off_t offset, size_t length)
+{
+	ssize_t done = 0;
+
+	if (!strcmp(mode, "pread") || !strcmp(mode, "fork")) {
+		done = pread(fd, buffer, length, offset);
+	} else if (!strcmp(mode, "read")) {
+		lseek(fd, offset, SEEK_SET);
+		done = read(fd, buffer, length);
+	} else if (!strcmp(mode, "each")) {
+		for (size_t at = 0; at < length && done >= 0; at += 4096)
+			done = pread(fd, buffer, 4096, offset + at);
+	} else if (!strcmp(mode, "time")) {
+		/* As often as the length says: prints how long one takes. */
+		double start = now_ns();
+		for (size_t count = 0; count < length && done >= 0; count++)
+			done = pread(fd, buffer, 4096, offset);
+		printf("%.1f\n", (now_ns() - start) / length);
+		fflush(stdout);
+	} else if (!strcmp(mode, "pwrite")) {
+		done = pwrite(fd, buffer, length, offset);
+	} else if (!strcmp(mode, "drop")) {
+		done = -posix_fadvise(fd, offset, length, POSIX_FADV_DONTNEED);
+	} else if (!strcmp(mode, "sendfile")) {
+		int to = open("/dev/null", O_WRONLY);
+		done = sendfile(to, fd, &offset, length);
+		close(to);
+	} else if (!strcmp(mode, "mmap")) {
+		size_t size = offset + length;
+		volatile char *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+		if (at == MAP_FAILED)
+			err(1, "mmap");
+		for (size_t touched = 0; touched < length; touched += 4096)
+			(void)at[offset + touched];
+		munmap((void *)at, size);
+	} else {
+		errx(2, "no mode %s", mode);
+	}
+	if (done < 0)
+		err(1, "%s", mode);
+}
+
+static void access_all(char **arguments)
+{
+	int fd = open(arguments[1], strcmp(arguments[0], "pwrite") ? O_RDONLY : O_RDWR);
+
+	if (fd < 0)
+		err(1, "%s", arguments[1]);
+	for (char **at = arguments + 2; at[0] && at[1]; at += 2)
+		access_file(arguments[0], fd, atol(at[0]), atol(at[1]));
+	close(fd);
+}
+
+int main(int count, char **arguments)
+{
+	char go;
+
+	if (count < 3 || write(1, "r", 1) != 1 || read(0, &go, 1) != 1)
+		return 2;
+	if (strcmp(arguments[1], "fork")) {
+		access_all(arguments + 1);
+		return 0;
+	}
+	/* A grandchild does it. */
+	for (int depth = 0; depth < 2; depth++) {
+		pid_t child = fork();
+		int status;
+		if (child < 0)
+			err(1, "fork");
+		if (child)
+			return waitpid(child, &status, 0) == child ? status : 1;
+	}
+	access_all(arguments + 1);
+	return 0;
+}
