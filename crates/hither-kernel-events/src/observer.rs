@@ -1,11 +1,15 @@
 //! Loads and attaches the programs, and reads their ring.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use hither_kernel::pid_namespace;
 use hither_kernel::process::monotonic_ns;
+use hither_kernel::process_tree::ProcessTree;
 
 use crate::cgroup::Cgroup;
 use crate::error::Error;
@@ -86,14 +90,14 @@ impl Observer {
         for device in &options.devices {
             devices.insert(device.0, 1, 0).map_err(refused("devices"))?;
         }
+        // First, so that no process begins unseen.
+        for (tracepoint, program) in PROCESS_PROGRAMS {
+            observer.attach(program, tracepoint, &btf)?;
+        }
         if let Scope::Processes(all) = &options.scope {
             for process in all {
                 observer.follow(*process)?;
             }
-        }
-        // First, so that no process begins unseen.
-        for (tracepoint, program) in PROCESS_PROGRAMS {
-            observer.attach(program, tracepoint, &btf)?;
         }
         for kind in &options.kinds {
             let source = kind.source();
@@ -126,11 +130,28 @@ impl Observer {
         Ok(())
     }
 
-    /// Observes this process, too, by its number in the initial pid namespace.
+    /// Observes this process and those below it, too, by its number in the initial pid namespace.
+    /// What they start from now on is observed without that.
     pub fn follow(&mut self, process: u32) -> Result<(), Error> {
-        self.processes
-            .insert(process, 1, 0)
-            .map_err(refused("processes"))
+        let mut tree = ProcessTree::of(process);
+        let mut new = BTreeSet::from([process]);
+        let mut followed = BTreeSet::new();
+        // A process that is not followed yet may start another one meanwhile.
+        while !new.is_empty() {
+            for process in &new {
+                self.processes
+                    .insert(process, 1, 0)
+                    .map_err(refused("processes"))?;
+                // Its end was not seen: the number may become another process's.
+                if !Path::new(&format!("/proc/{process}")).exists() {
+                    let _ = self.processes.remove(process);
+                }
+            }
+            followed.append(&mut new);
+            tree.transferred();
+            new = tree.processes().difference(&followed).copied().collect();
+        }
+        Ok(())
     }
 
     /// Passes on what there is, up to the first event after `until_ns` (CLOCK_MONOTONIC). Returns

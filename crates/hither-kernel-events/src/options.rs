@@ -49,8 +49,8 @@ impl Default for Options {
 pub enum Scope {
     /// All processes.
     Everything,
-    /// These processes, by their numbers in the initial pid namespace, and those that they start
-    /// from now on.
+    /// These processes, by their numbers in the initial pid namespace, and those below them, which
+    /// they have started or start from now on.
     Processes(Vec<u32>),
     /// The processes of a cgroup and of those below it.
     Cgroup(Cgroup),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use hither_kernel_events::event::{Device, File, What};
 use hither_kernel_events::{Cgroup, Kind, Mounts, Observer, Options, Probe, Sampling, Scope};
@@ -248,6 +249,23 @@ fn children_are_followed_and_others_are_not() {
     let reads = report.of_file(Kind::Read, &file);
     assert!(reads.iter().all(|event| event.process == grandchild));
     assert_eq!(report.exits, [grandchild, child, id]);
+}
+
+#[test]
+fn children_that_are_there_already_are_followed() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 10, true);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "\"$@\"; exit $?", "sh"])
+        .arg(&scratch.program);
+    let program = scratch.start_by(shell, "pread", &file, &[(4096, 4096)]);
+    let id = program.id();
+    let report = observe(program, Options::default());
+    assert_eq!(report.ranges(Kind::Read, &file), [(1, 1)]);
+    assert_ne!(report.of_file(Kind::Read, &file)[0].process, id);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn cannot_observe() -> bool {
 /// A folder on a disk, as a temporary one may be all page cache, and the compiled program in it.
 pub(crate) struct Scratch {
     pub(crate) folder: TempDir,
-    program: PathBuf,
+    pub(crate) program: PathBuf,
 }
 
 impl Scratch {
@@ -78,8 +78,19 @@ impl Scratch {
 
     /// Starts the program: it waits before it accesses the file at these offsets and lengths.
     pub(crate) fn start(&self, mode: &str, file: &TestFile, at: &[(u64, u64)]) -> Program {
+        self.start_by(Command::new(&self.program), mode, file, at)
+    }
+
+    /// The same by a command that comes before the mode.
+    pub(crate) fn start_by(
+        &self,
+        mut command: Command,
+        mode: &str,
+        file: &TestFile,
+        at: &[(u64, u64)],
+    ) -> Program {
         let numbers = at.iter().flat_map(|(offset, length)| [offset, length]);
-        let mut child = Command::new(&self.program)
+        let mut child = command
             .arg(mode)
             .arg(&file.path)
             .args(numbers.map(u64::to_string))
