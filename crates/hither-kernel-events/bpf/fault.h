@@ -25,14 +25,14 @@ int fault_page(u64 *context)
 		.kind = EVENT_FAULT,
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread;
 
 	if (!observes_task(task))
 		return 0;
 	pages.inode = mapping->host;
 	if (!observes_device(pages.inode->i_sb->s_dev))
 		return 0;
-	struct thread *thread =
-		bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	thread = thread_of(task);
 	if (thread) {
 		struct request *fault = &thread->fault;
 		/* 0 stands for none. */
@@ -49,7 +49,7 @@ int fault_page(u64 *context)
 	}
 	if (!samples(&pages))
 		return 0;
-	know(task, &pages);
+	know(task, thread, &pages);
 	report_pages(context, task, &pages);
 	return 0;
 }
@@ -64,14 +64,14 @@ int map_pages(u64 *context)
 		.kind = EVENT_MAP,
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread;
 
 	if (!observes_task(task))
 		return 0;
 	pages.inode = mapping->host;
 	if (!observes_device(pages.inode->i_sb->s_dev))
 		return 0;
-	struct thread *thread =
-		bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	thread = thread_of(task);
 	if (thread) {
 		u64 number = faults_completed(task) + 1;
 
@@ -81,7 +81,7 @@ int map_pages(u64 *context)
 	}
 	if (!samples(&pages))
 		return 0;
-	know(task, &pages);
+	know(task, thread, &pages);
 	report_pages(context, task, &pages);
 	return 0;
 }

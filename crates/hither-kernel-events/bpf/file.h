@@ -55,8 +55,24 @@ static ALWAYS_INLINE void copy_names(struct file_event *event, struct inode *ino
 	event->common.payload = used;
 }
 
+/* Whether the thread has used the file last, too. Every 256th time it is said not to be so: the map
+ * of files forgets those that nobody looks up. */
+static ALWAYS_INLINE bool is_used_again(struct thread *thread, struct file_key *key)
+{
+	struct file_key *last;
+
+	if (!thread)
+		return 0;
+	last = &thread->file;
+	if (last->inode == key->inode && last->device == key->device &&
+	    last->generation == key->generation && (++thread->uses & 0xff))
+		return 1;
+	*last = *key;
+	return 0;
+}
+
 /* Sends the names of the file, if nothing was reported of it yet. */
-static FUNCTION void know(struct task_struct *task, struct pages *pages)
+static FUNCTION void know(struct task_struct *task, struct thread *thread, struct pages *pages)
 {
 	struct inode *inode = pages->inode;
 	struct file_key key = key_of(inode);
@@ -65,7 +81,7 @@ static FUNCTION void know(struct task_struct *task, struct pages *pages)
 	u32 payload;
 	u8 known = 1;
 
-	if (!with_files || bpf_map_lookup_elem(&files, &key))
+	if (!with_files || is_used_again(thread, &key) || bpf_map_lookup_elem(&files, &key))
 		return;
 	/* Another processor may have been faster. */
 	if (bpf_map_update_elem(&files, &key, &known, BPF_NOEXIST))
@@ -82,6 +98,9 @@ static FUNCTION void know(struct task_struct *task, struct pages *pages)
 	payload = event->common.payload;
 	if (payload > sizeof(event->names))
 		payload = 0;
-	if (send(event, __builtin_offsetof(struct file_event, names) + payload, EVENT_FILE))
+	if (send(event, __builtin_offsetof(struct file_event, names) + payload, EVENT_FILE)) {
 		bpf_map_delete_elem(&files, &key);
+		if (thread)
+			thread->file.inode = 0;
+	}
 }

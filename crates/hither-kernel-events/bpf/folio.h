@@ -76,7 +76,7 @@ static ALWAYS_INLINE void report_folio(void *context, struct folio *folio,
 	if (!samples(&pages))
 		return;
 	if (observed)
-		know(task, &pages);
+		know(task, thread_of(task), &pages);
 	report_pages(context, task, &pages);
 }
 

@@ -95,6 +95,9 @@ struct thread {
 	struct request read;
 	struct request fault;
 	u64 mapped_by_fault;
+	/* The file that it used last, and how often. */
+	struct file_key file;
+	u64 uses;
 };
 
 struct {
@@ -103,6 +106,11 @@ struct {
 	u32 *key;
 	struct thread *value;
 } threads SEC(".maps");
+
+static ALWAYS_INLINE struct thread *thread_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
 
 /* What happened to which pages of a file. */
 struct pages {

@@ -19,14 +19,10 @@ static ALWAYS_INLINE u64 reads_completed(struct task_struct *task)
 	return FIELD_EXISTS(task->ioac.syscr) ? task->ioac.syscr : 0;
 }
 
-/* Whether these pages are the rest of a request that was reported. One page is no beginning of one
- * that goes on, so most small reads only look here. */
-static ALWAYS_INLINE bool is_rest(struct task_struct *task, struct address_space *mapping,
+/* Whether these pages are the rest of a request that was reported. */
+static ALWAYS_INLINE bool is_rest(struct thread *thread, u64 number, struct address_space *mapping,
 				  u64 page, u64 last_page)
 {
-	u64 create = page < last_page ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0;
-	struct thread *thread = bpf_task_storage_get(&threads, task, NULL, create);
-	u64 number = reads_completed(task);
 	struct request *read;
 	bool rest;
 
@@ -100,25 +96,28 @@ int read_pages(u64 *context)
 		.kind = EVENT_READ,
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
-	u64 size;
+	u64 page = pages.first, last_page = pages.last, size;
+	struct thread *thread;
 
 	if (!observes_task(task))
 		return 0;
 	pages.inode = mapping->host;
 	if (!observes_device(pages.inode->i_sb->s_dev))
 		return 0;
-	if (is_rest(task, mapping, pages.first, pages.last))
-		return 0;
-	pages.first = first_page_of_call(task, mapping, pages.first);
+	pages.first = first_page_of_call(task, mapping, page);
 	/* The range is what the program asked for, which may go past the end of the file. */
 	size = pages.inode->i_size;
 	if (size && pages.last > (size - 1) >> PAGE_SHIFT)
 		pages.last = (size - 1) >> PAGE_SHIFT;
 	if (pages.last < pages.first)
 		pages.last = pages.first;
+	/* Of a request without a sampled page, the rest has none. */
 	if (!samples(&pages))
 		return 0;
-	know(task, &pages);
+	thread = thread_of(task);
+	if (is_rest(thread, reads_completed(task), mapping, page, last_page))
+		return 0;
+	know(task, thread, &pages);
 	report_pages(context, task, &pages);
 	return 0;
 }
