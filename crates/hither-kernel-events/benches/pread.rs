@@ -6,6 +6,7 @@
 #[path = "../tests/support/program.rs"]
 mod program;
 
+use hither_ids::Pid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn variants() -> Vec<(&'static str, Option<Options>)> {
         ..reads()
     };
     let another = Options {
-        scope: Scope::Processes(vec![1]),
+        scope: Scope::Processes(vec![Pid(1)]),
         ..reads()
     };
     vec![
@@ -76,7 +77,7 @@ fn measure(scratch: &Scratch, file: &TestFile, options: Option<Options>, reads: 
         return (program.run().trim().parse().unwrap(), 0);
     };
     if options.scope == Scope::Everything {
-        options.scope = Scope::Processes(vec![program.id()]);
+        options.scope = Scope::Processes(vec![Pid(program.id())]);
     }
     let mut observer = Observer::new(&options).unwrap();
     let ended = AtomicBool::new(false);

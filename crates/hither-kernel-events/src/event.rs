@@ -1,5 +1,6 @@
 //! Events, and how they are read from the bytes that the programs send (`bpf/event.h`).
 
+use hither_ids::{Pid, Tid};
 use std::path::PathBuf;
 
 use hither_kernel::file_id::Inode;
@@ -146,9 +147,9 @@ pub struct Event<'a> {
     pub time_ns: u64,
     /// The process that it is about, by its number in the initial pid namespace. Of what comes into
     /// the page cache or leaves it, who made that happen.
-    pub process: u32,
+    pub process: Pid,
     /// Its thread.
-    pub thread: u32,
+    pub thread: Tid,
     /// The processor that it ran on.
     pub cpu: u16,
     /// The cgroup of the thread: the inode of its folder, in the hierarchy of the observed cgroup,
@@ -329,8 +330,8 @@ impl<'a> Event<'a> {
         }
         Some(Event {
             time_ns: u64_at(bytes, at::TIME_NS)?,
-            process: u32_at(bytes, at::PROCESS)?,
-            thread: u32_at(bytes, at::THREAD)?,
+            process: Pid(u32_at(bytes, at::PROCESS)?),
+            thread: Tid(Tid(u32_at(bytes, at::THREAD)?).0),
             cpu: u16::from_ne_bytes(field(bytes, at::CPU)?),
             cgroup: u64_at(bytes, at::CGROUP)?,
             what,

@@ -1,5 +1,6 @@
 //! Loads and attaches the programs, and reads their ring.
 
+use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -132,7 +133,7 @@ impl Observer {
 
     /// Observes this process and those below it, too, by its number in the initial pid namespace.
     /// What they start from now on is observed without that.
-    pub fn follow(&mut self, process: u32) -> Result<(), Error> {
+    pub fn follow(&mut self, process: Pid) -> Result<(), Error> {
         let mut tree = ProcessTree::of(process);
         let mut new = BTreeSet::from([process]);
         let mut followed = BTreeSet::new();
@@ -140,11 +141,11 @@ impl Observer {
         while !new.is_empty() {
             for process in &new {
                 self.processes
-                    .insert(process, 1, 0)
+                    .insert(process.0, 1, 0)
                     .map_err(refused("processes"))?;
                 // Its end was not seen: the number may become another process's.
                 if !Path::new(&format!("/proc/{process}")).exists() {
-                    let _ = self.processes.remove(process);
+                    let _ = self.processes.remove(&process.0);
                 }
             }
             followed.append(&mut new);

@@ -3,6 +3,7 @@
 use crate::cgroup::Cgroup;
 use crate::event::{Device, Kind};
 use crate::sampling::Sampling;
+use hither_ids::Pid;
 
 /// Bytes of the ring between the kernel's side and the observer, if nothing else is asked for: a
 /// quarter of a million events without stacks.
@@ -51,7 +52,7 @@ pub enum Scope {
     Everything,
     /// These processes, by their numbers in the initial pid namespace, and those below them, which
     /// they have started or start from now on.
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
     /// The processes of a cgroup and of those below it.
     Cgroup(Cgroup),
 }

@@ -3,6 +3,7 @@
 #[path = "support/program.rs"]
 mod program;
 
+use hither_ids::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -48,7 +49,7 @@ impl Report {
                 same_fault,
                 stack,
             } => report.pages.push(Pages {
-                process: event.process,
+                process: event.process.0,
                 kind,
                 file,
                 pages: (first_page, last_page),
@@ -58,8 +59,8 @@ impl Report {
             What::File {
                 file, size, names, ..
             } => report.files.push((file, size, names.path())),
-            What::Fork { parent } => report.forks.push((parent, event.process)),
-            What::Exit => report.exits.push(event.process),
+            What::Fork { parent } => report.forks.push((parent, event.process.0)),
+            What::Exit => report.exits.push(event.process.0),
             What::Exec => {}
         });
         report
@@ -95,7 +96,7 @@ fn inode(path: &Path) -> u64 {
 /// Runs a program that waits, and returns what is reported of it. Nothing may be lost.
 fn observe(program: Program, options: Options) -> Report {
     let options = Options {
-        scope: Scope::Processes(vec![program.id()]),
+        scope: Scope::Processes(vec![Pid::of(&program)]),
         ..options
     };
     let mut observer = Observer::new(&options).unwrap();
@@ -234,7 +235,7 @@ fn children_are_followed_and_others_are_not() {
     let other = scratch.start("pread", &file, &[(4096, 4096)]);
     let id = program.id();
     let mut observer = Observer::new(&Options {
-        scope: Scope::Processes(vec![id]),
+        scope: Scope::Processes(vec![Pid(id)]),
         ..Options::default()
     })
     .unwrap();
@@ -290,7 +291,7 @@ fn what_comes_into_the_page_cache_and_leaves_it_is_seen_whoever_does_it() {
     let program = scratch.start("each", &file, &[(0, 300 * 4096)]);
     let other = scratch.start("drop", &file, &[(0, 0)]);
     let mut observer = Observer::new(&Options {
-        scope: Scope::Processes(vec![program.id()]),
+        scope: Scope::Processes(vec![Pid::of(&program)]),
         ..Options::default()
     })
     .unwrap();
@@ -439,7 +440,7 @@ fn the_processes_of_a_cgroup_and_those_below_are_seen() {
             if matches!(event.what, What::Pages { kind: Kind::Read, file: of, .. }
                 if of.inode == inode(&file.path))
             {
-                processes.push(event.process);
+                processes.push(event.process.0);
                 cgroups.push(event.cgroup);
             }
         });
@@ -463,7 +464,7 @@ fn what_finds_the_ring_full_is_counted() {
     let file = scratch.file("data", 600, true);
     let program = scratch.start("each", &file, &[(0, 600 * 4096)]);
     let mut observer = Observer::new(&Options {
-        scope: Scope::Processes(vec![program.id()]),
+        scope: Scope::Processes(vec![Pid::of(&program)]),
         kinds: vec![Kind::Read],
         ring_bytes: 4096,
         ..Options::default()
@@ -485,7 +486,7 @@ fn two_observers_see_the_same() {
     let file = scratch.file("data", 3, true);
     let program = scratch.start("pread", &file, &[(4096, 4096)]);
     let options = Options {
-        scope: Scope::Processes(vec![program.id()]),
+        scope: Scope::Processes(vec![Pid::of(&program)]),
         ..Options::default()
     };
     let mut observers = [(); 2].map(|()| Observer::new(&options).unwrap());

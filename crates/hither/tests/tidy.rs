@@ -37,6 +37,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-generate", "hither-core"),
     ("hither-generate", "hither-trace"),
     ("hither-kernel", "hither-ids"),
+    ("hither-kernel-events", "hither-ids"),
     ("hither-kernel-events", "hither-kernel"),
     ("hither-live", "hither-core"),
     ("hither-live", "hither-ids"),
