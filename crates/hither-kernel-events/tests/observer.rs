@@ -96,7 +96,7 @@ fn inode(path: &Path) -> u64 {
 /// Runs a program that waits, and returns what is reported of it. Nothing may be lost.
 fn observe(program: Program, options: Options) -> Report {
     let options = Options {
-        scope: Scope::Processes(vec![Pid::of(&program)]),
+        scope: Scope::Processes(vec![Pid(program.id())]),
         ..options
     };
     let mut observer = Observer::new(&options).unwrap();
@@ -291,7 +291,7 @@ fn what_comes_into_the_page_cache_and_leaves_it_is_seen_whoever_does_it() {
     let program = scratch.start("each", &file, &[(0, 300 * 4096)]);
     let other = scratch.start("drop", &file, &[(0, 0)]);
     let mut observer = Observer::new(&Options {
-        scope: Scope::Processes(vec![Pid::of(&program)]),
+        scope: Scope::Processes(vec![Pid(program.id())]),
         ..Options::default()
     })
     .unwrap();
@@ -464,7 +464,7 @@ fn what_finds_the_ring_full_is_counted() {
     let file = scratch.file("data", 600, true);
     let program = scratch.start("each", &file, &[(0, 600 * 4096)]);
     let mut observer = Observer::new(&Options {
-        scope: Scope::Processes(vec![Pid::of(&program)]),
+        scope: Scope::Processes(vec![Pid(program.id())]),
         kinds: vec![Kind::Read],
         ring_bytes: 4096,
         ..Options::default()
@@ -486,7 +486,7 @@ fn two_observers_see_the_same() {
     let file = scratch.file("data", 3, true);
     let program = scratch.start("pread", &file, &[(4096, 4096)]);
     let options = Options {
-        scope: Scope::Processes(vec![Pid::of(&program)]),
+        scope: Scope::Processes(vec![Pid(program.id())]),
         ..Options::default()
     };
     let mut observers = [(); 2].map(|()| Observer::new(&options).unwrap());

@@ -36,7 +36,7 @@ fn config(policy: &str) -> PageCacheConfig {
 
 /// Any input, sensible or not: few files and blocks, so that they collide.
 fn input() -> impl Strategy<Value = Input> {
-    let file = || 1..4_u64;
+    let file = || (1..4_u64).prop_map(FileKey);
     let offset = || 0..5 * EXTENT_BYTES;
     let length = || 0..EXTENT_BYTES;
     prop_oneof![
@@ -47,43 +47,43 @@ fn input() -> impl Strategy<Value = Input> {
                     CachedBefore { known_bytes, ranges: vec![range] }
                 });
                 let readahead_bytes = EXTENT_BYTES / 4;
-                Input::Opened { file: FileKey(file), bytes, readahead_bytes, is_first, cached_before }
+                Input::Opened { file, bytes, readahead_bytes, is_first, cached_before }
             }
         ),
         3 => (file(), prop::option::of(offset()), any::<bool>(), any::<bool>()).prop_map(
-            |(file, cached_bytes, counts_reads, is_read)| Input::FileCounted { file: FileKey(file), cached_bytes,
+            |(file, cached_bytes, counts_reads, is_read)| Input::FileCounted { file, cached_bytes,
                 counts_reads, read: is_read.then_some(0..BLOCK_BYTES) }
         ),
-        1 => file().prop_map(|file| Input::Unreported { file: FileKey(file) }),
-        2 => (file(), 0..60_u64).prop_map(|(file, extent)| Input::CachedAhead { file: FileKey(file),
+        1 => file().prop_map(|file| Input::Unreported { file }),
+        2 => (file(), 0..60_u64).prop_map(|(file, extent)| Input::CachedAhead { file,
             offset: extent * EXTENT_BYTES, length: EXTENT_BYTES }),
         2 => any::<bool>().prop_map(|all| Input::CheckLimit { all }),
         40 => (file(), offset(), length(), 0..4_u64, 0..3_u32, prop::bool::weighted(0.05)).prop_map(
             |(file, offset, length, signature, thread, write)| {
-                Input::Access { file: FileKey(file), offset, length, signature, process: thread / 2, thread,
+                Input::Access { file, offset, length, signature, process: thread / 2, thread,
                     write }
             }
         ),
         1 => Just(Input::Mapped { file: FileKey(3) }),
-        1 => file().prop_map(|file| Input::Watched { file: FileKey(file), bytes: 3 * EXTENT_BYTES }),
-        20 => (file(), offset(), 0..3_u32).prop_map(|(file, offset, thread)| Input::Touched { file: FileKey(file),
+        1 => file().prop_map(|file| Input::Watched { file, bytes: 3 * EXTENT_BYTES }),
+        20 => (file(), offset(), 0..3_u32).prop_map(|(file, offset, thread)| Input::Touched { file,
             offset, thread: Tid(thread) }),
-        1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file: FileKey(file), bytes }),
+        1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting {
-            file: FileKey(file), offset, length, cached_bytes: length / 2 }),
+            file, offset, length, cached_bytes: length / 2 }),
         5 => (file(), 0..5_u64, 1..4_u64, length(), any::<bool>()).prop_map(
             |(file, extent, more, bytes, goes_on)| {
                 let offset = extent * EXTENT_BYTES;
-                Input::ExtentsCounted { file: FileKey(file), offset, end: offset + more * EXTENT_BYTES,
+                Input::ExtentsCounted { file, offset, end: offset + more * EXTENT_BYTES,
                     cached: vec![CachedExtent { offset, bytes }], questions: 50, goes_on }
             }
         ),
         5 => (file(), offset(), length()).prop_map(|(file, offset, bytes)| Input::Undropped {
-            file: FileKey(file), offset, bytes }),
+            file, offset, bytes }),
         1 => Just(Input::Ended),
-        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file: FileKey(file),
+        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file,
             offset, length }),
-        1 => file().prop_map(|file| Input::Gone { file: FileKey(file) }),
+        1 => file().prop_map(|file| Input::Gone { file }),
         1 => (50..400_u64, 0..40_u64).prop_map(|(blocks, more)| Input::Budget {
             bytes: blocks * BLOCK_BYTES,
             alone_bytes: (blocks + more) * BLOCK_BYTES,
