@@ -48,6 +48,8 @@ numbers! {
     /// A thread, by its number in a pid namespace. That of a process's first thread is the
     /// process's.
     Tid(u32);
+    /// A page of a region of memory: how many pages are before it.
+    PageIndex(u32);
 }
 
 impl Pid {

@@ -5,7 +5,7 @@
 //! its parent's region. A region's pages have consecutive numbers, so that a page's number is the
 //! region's first one plus the page's index. Numbers are used again once the region is gone.
 
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, PageIndex, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
@@ -73,10 +73,10 @@ impl RegionMap {
     }
 
     /// The region of an address, and the index of its page there.
-    pub(crate) fn find(&self, pid: Pid, address: Address) -> Option<(Object, u32)> {
+    pub(crate) fn find(&self, pid: Pid, address: Address) -> Option<(Object, PageIndex)> {
         let (&start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
         let index = (address - start) / self.page_bytes;
-        (address < piece.end).then_some((piece.object, piece.first + index as u32))
+        (address < piece.end).then_some((piece.object, PageIndex(piece.first + index as u32)))
     }
 
     /// The regions that overlap a range.
@@ -250,15 +250,15 @@ mod tests {
         regions.insert(Pid(2), pages(10, 12), Object(1), 0);
         assert_eq!(
             regions.find(Pid(1), Address(10 * PAGE)),
-            Some((Object(0), 0))
+            Some((Object(0), PageIndex(0)))
         );
         assert_eq!(
             regions.find(Pid(1), Address(20 * PAGE - 1)),
-            Some((Object(0), 9))
+            Some((Object(0), PageIndex(9)))
         );
         assert_eq!(
             regions.find(Pid(2), Address(11 * PAGE + 5)),
-            Some((Object(1), 1))
+            Some((Object(1), PageIndex(1)))
         );
         for (pid, address) in [
             (1, 20 * PAGE),
@@ -289,11 +289,11 @@ mod tests {
         assert_eq!(regions.find(Pid(1), Address(12 * PAGE)), None);
         assert_eq!(
             regions.find(Pid(1), Address(15 * PAGE)),
-            Some((Object(0), 5))
+            Some((Object(0), PageIndex(5)))
         );
         assert_eq!(
             regions.find(Pid(1), Address(11 * PAGE)),
-            Some((Object(0), 1))
+            Some((Object(0), PageIndex(1)))
         );
         regions.insert(Pid(1), pages(12, 15), Object(1), 6);
         regions.check();

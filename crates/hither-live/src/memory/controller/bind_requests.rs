@@ -1,6 +1,6 @@
 //! Asks programs to bind ranges, and takes in what they have bound.
 
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, PageIndex, Pid};
 use std::ops::Range;
 
 use hither_core::{Block, Object};
@@ -45,7 +45,7 @@ impl PlacementController {
             return;
         }
         let found = self.regions.find(pid, start);
-        let Some((object, first)) = found else {
+        let Some((object, PageIndex(first))) = found else {
             return;
         };
         let Some(region) = self.tracked[object.index()].as_mut() else {
@@ -56,7 +56,8 @@ impl PlacementController {
             return;
         }
         // A request for a region that was there before may be carried out on this one.
-        let end = first + ((end - start) / self.page_bytes).min(u64::from(u32::MAX - first)) as u32;
+        let pages = (end - start) / self.page_bytes;
+        let end = first + pages.min(u64::from(u32::MAX - first)) as u32;
         let overlaps = region.requested.iter().filter_map(|run| {
             let pages = run.first.max(first)..(run.first + run.pages).min(end);
             (run.nodes == nodes && !pages.is_empty()).then_some(pages)

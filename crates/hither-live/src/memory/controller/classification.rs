@@ -2,7 +2,7 @@
 
 use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
-use hither_ids::{Address, Pid, Tid};
+use hither_ids::{Address, PageIndex, Pid, Tid};
 
 use super::super::event::{Decision, Note, Order, Settled};
 use super::page_runs::{PageRun, PageRuns};
@@ -22,7 +22,7 @@ impl PlacementController {
         let found = self.find(pid, address);
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            let block = region.base.map(|base| Block(base + page));
+            let block = region.base.map(|base| Block(base + page.0));
             let block = block.filter(|&block| region.watched && self.host.home(block).is_none());
             Some((object, region, page, block?))
         });
@@ -174,11 +174,11 @@ fn place_kept(
         let mut asked = 0;
         while asked < run.pages && still.is_empty() {
             let index = run.first + asked;
-            let block = region.block(index);
+            let block = region.block(PageIndex(index));
             let mut at = None;
-            if !region.is_cut(index) {
+            if !region.is_cut(PageIndex(index)) {
                 host.remove(block);
-                at = host.place(region.touch(object, index, thread, node));
+                at = host.place(region.touch(object, PageIndex(index), thread, node));
                 if at == Some(node) {
                     break;
                 }
@@ -213,12 +213,12 @@ fn place_all(
 ) -> Vec<PageRun> {
     let mut runs = PageRuns::default();
     for index in 0..region.pages {
-        let block = region.block(index);
+        let block = region.block(PageIndex(index));
         let at = match host.home(block) {
-            _ if region.is_cut(index) => None,
+            _ if region.is_cut(PageIndex(index)) => None,
             // Pages that were placed near before the tier was settled stay.
             Some(home) => Some(home).filter(|&home| home != node),
-            None => host.place(region.touch(object, index, thread, node)),
+            None => host.place(region.touch(object, PageIndex(index), thread, node)),
         };
         runs.push(at.map_or(0, |at| host.node_mask(at)));
     }

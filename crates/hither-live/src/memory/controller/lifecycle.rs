@@ -2,7 +2,7 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use hither_ids::{Address, KernelNode, Pid, Tid};
+use hither_ids::{Address, KernelNode, PageIndex, Pid, Tid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::{Decision, Note};
@@ -256,7 +256,7 @@ impl PlacementController {
 
     /// The region of an address, and the index of its page there. Most addresses are in the region
     /// of the one before.
-    pub(super) fn find(&mut self, pid: Pid, address: Address) -> Option<(Object, u32)> {
+    pub(super) fn find(&mut self, pid: Pid, address: Address) -> Option<(Object, PageIndex)> {
         let last = self.found.and_then(|object| {
             let region = self.tracked[object.index()].as_ref()?;
             let index = region.index_of(address, self.page_bytes)?;

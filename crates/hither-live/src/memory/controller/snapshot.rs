@@ -2,7 +2,7 @@
 
 use hither_core::placement::RegionTier;
 use hither_core::{Node, Object};
-use hither_ids::KernelNode;
+use hither_ids::{KernelNode, PageIndex};
 
 use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
@@ -44,8 +44,8 @@ impl PlacementController {
         } else if region.base.is_some() {
             let step = region.pages.div_ceil(INSPECTED_PAGES_MAX).max(1);
             let inspected = (0..region.pages).step_by(step as usize);
-            for page in inspected.filter(|&page| !region.is_cut(page)) {
-                if let Some(home) = self.host.home(region.block(page)) {
+            for page in inspected.filter(|&page| !region.is_cut(PageIndex(page))) {
+                if let Some(home) = self.host.home(region.block(PageIndex(page))) {
                     pages[home.index()] += u64::from(step);
                 }
             }

@@ -1,6 +1,6 @@
 //! A region of a program's memory, as the controller tracks it.
 
-use hither_ids::{Address, Pid};
+use hither_ids::{Address, PageIndex, Pid};
 use std::ops::Range;
 
 use hither_core::placement::{PageTouch, RegionTier};
@@ -66,24 +66,24 @@ pub(super) enum FaultUnit {
 
 impl TrackedRegion {
     /// The index of an address, if no page of the region was unmapped.
-    pub(super) fn index_of(&self, address: Address, page_bytes: u64) -> Option<u32> {
+    pub(super) fn index_of(&self, address: Address, page_bytes: u64) -> Option<PageIndex> {
         let index = address.checked_sub(self.start)? / page_bytes;
         let index = u32::try_from(index).ok()?;
-        (self.cuts.is_empty() && index < self.pages).then_some(index)
+        (self.cuts.is_empty() && index < self.pages).then_some(PageIndex(index))
     }
 
     /// A touch of one of its pages.
     pub(super) fn touch(
         &self,
         object: Object,
-        index: u32,
+        index: PageIndex,
         thread: Thread,
         node: Node,
     ) -> PageTouch {
         PageTouch {
             block: self.block(index),
             object,
-            index,
+            index: index.0,
             process: self.process,
             thread,
             node,
@@ -91,18 +91,18 @@ impl TrackedRegion {
     }
 
     /// The number of a page, of a region whose pages are placed at their first touch.
-    pub(super) fn block(&self, index: u32) -> Block {
-        Block(self.base.expect("its pages are placed one by one") + index)
+    pub(super) fn block(&self, index: PageIndex) -> Block {
+        Block(self.base.expect("its pages are placed one by one") + index.0)
     }
 
     /// The address of a page.
-    pub(super) fn address(&self, index: u32, page_bytes: u64) -> Address {
-        self.start + u64::from(index) * page_bytes
+    pub(super) fn address(&self, index: PageIndex, page_bytes: u64) -> Address {
+        self.start + u64::from(index.0) * page_bytes
     }
 
     /// Whether the page was unmapped.
-    pub(super) fn is_cut(&self, index: u32) -> bool {
-        let gone = |cut: &CutPages| (cut.first..cut.first + cut.pages).contains(&index);
+    pub(super) fn is_cut(&self, index: PageIndex) -> bool {
+        let gone = |cut: &CutPages| (cut.first..cut.first + cut.pages).contains(&index.0);
         self.cuts.iter().any(gone)
     }
 
@@ -111,16 +111,16 @@ impl TrackedRegion {
     pub(super) fn index(
         &mut self,
         address: Address,
-        page: u32,
+        page: PageIndex,
         huge_page_bytes: Option<u64>,
     ) -> u32 {
         let (FaultUnit::Huge(seen), Some(huge)) = (&mut self.unit, huge_page_bytes) else {
-            return page;
+            return page.0;
         };
         let number = (address.0 / huge - self.start.0 / huge) as u32;
         if seen.contains(&number) {
             self.unit = FaultUnit::Small;
-            return page;
+            return page.0;
         }
         seen.push(number);
         number
@@ -130,7 +130,7 @@ impl TrackedRegion {
     pub(super) fn bind_request(&self, run: &PageRun, nodes: u64, page_bytes: u64) -> Decision {
         Decision::Order(Order::Bind {
             pid: self.pid,
-            start: Address(self.address(run.first, page_bytes).0),
+            start: self.address(PageIndex(run.first), page_bytes),
             length: u64::from(run.pages) * page_bytes,
             nodes,
         })
@@ -147,7 +147,7 @@ impl TrackedRegion {
         Decision::Order(Order::Move {
             job,
             pid: self.pid,
-            start: Address(self.address(pages.start, page_bytes).0),
+            start: self.address(PageIndex(pages.start), page_bytes),
             pages: pages.len() as u32,
             nodes,
         })

@@ -2,7 +2,7 @@
 //! yet.
 
 use hither_core::Object;
-use hither_ids::Tid;
+use hither_ids::{PageIndex, Tid};
 use rustc_hash::FxHashMap;
 
 /// Pages of an entry: a cell's, at the least.
@@ -21,13 +21,13 @@ pub(super) struct ArmedPages {
 }
 
 /// Where a page's bit is.
-fn bit_of(page: u32) -> (u32, u16) {
-    (page / ENTRY_PAGES, 1 << (page % ENTRY_PAGES))
+fn bit_of(page: PageIndex) -> (u32, u16) {
+    (page.0 / ENTRY_PAGES, 1 << (page.0 % ENTRY_PAGES))
 }
 
 impl ArmedPages {
     /// Whether a page is armed.
-    pub(super) fn contains(&self, object: Object, page: u32) -> bool {
+    pub(super) fn contains(&self, object: Object, page: PageIndex) -> bool {
         let (entry, bit) = bit_of(page);
         let bits = self.regions.get(&object).and_then(|of| of.get(&entry));
         bits.is_some_and(|bits| bits & bit != 0)
@@ -35,11 +35,11 @@ impl ArmedPages {
 
     /// Whether all of these pages are.
     pub(super) fn contains_all(&self, object: Object, mut pages: std::ops::Range<u32>) -> bool {
-        pages.all(|page| self.contains(object, page))
+        pages.all(|page| self.contains(object, PageIndex(page)))
     }
 
     /// A page is armed.
-    pub(super) fn insert(&mut self, object: Object, page: u32) {
+    pub(super) fn insert(&mut self, object: Object, page: PageIndex) {
         if self.entries >= ENTRIES_MAX {
             *self = ArmedPages::default();
         }
@@ -51,7 +51,7 @@ impl ArmedPages {
     }
 
     /// A page is not armed any more. Returns whether it was.
-    pub(super) fn remove(&mut self, object: Object, page: u32) -> bool {
+    pub(super) fn remove(&mut self, object: Object, page: PageIndex) -> bool {
         let (entry, bit) = bit_of(page);
         let Some(region) = self.regions.get_mut(&object) else {
             return false;
@@ -76,9 +76,9 @@ impl ArmedPages {
 
     /// The regions that have armed pages, and the last such page at most.
     #[cfg(test)]
-    pub(super) fn ends(&self) -> impl Iterator<Item = (Object, u32)> + '_ {
+    pub(super) fn ends(&self) -> impl Iterator<Item = (Object, PageIndex)> + '_ {
         self.regions.iter().flat_map(|(&object, entries)| {
-            let last = |(&entry, bits): (&u32, &u16)| entry * ENTRY_PAGES + bits.ilog2();
+            let last = |(&entry, bits): (&u32, &u16)| PageIndex(entry * ENTRY_PAGES + bits.ilog2());
             entries.iter().map(move |entry| (object, last(entry)))
         })
     }
@@ -109,7 +109,7 @@ pub(super) struct Touches {
 
 impl Touches {
     /// A thread has touched a page. Returns whether it is the first one of its entry.
-    pub(super) fn add(&mut self, tid: Tid, (object, page): (Object, u32), cpu: u32) -> bool {
+    pub(super) fn add(&mut self, tid: Tid, (object, page): (Object, PageIndex), cpu: u32) -> bool {
         let (entry, _) = bit_of(page);
         let touched = TouchedEntry { tid, object, entry };
         let touch = self.by_entry.entry(touched);
@@ -119,7 +119,7 @@ impl Touches {
     }
 
     /// Takes what a thread has touched of the entry of a page.
-    pub(super) fn take(&mut self, tid: Tid, (object, page): (Object, u32)) -> Option<Touch> {
+    pub(super) fn take(&mut self, tid: Tid, (object, page): (Object, PageIndex)) -> Option<Touch> {
         let (entry, _) = bit_of(page);
         self.by_entry.remove(&TouchedEntry { tid, object, entry })
     }
@@ -138,14 +138,14 @@ mod tests {
     fn pages_are_armed_one_by_one() {
         let mut armed = ArmedPages::default();
         let (one, other) = (Object(1), Object(2));
-        (10..40).for_each(|page| armed.insert(one, page));
-        armed.insert(other, 12);
+        (10..40).for_each(|page| armed.insert(one, PageIndex(page)));
+        armed.insert(other, PageIndex(12));
         assert!(armed.contains_all(one, 10..40) && !armed.contains_all(one, 9..40));
-        let touched = [15, 14, 15, 16, 99].map(|page| armed.remove(one, page));
+        let touched = [15, 14, 15, 16, 99].map(|page| armed.remove(one, PageIndex(page)));
         assert_eq!(touched, [true, true, false, true, false]);
-        assert!(!armed.contains(one, 14) && armed.contains(one, 13));
+        assert!(!armed.contains(one, PageIndex(14)) && armed.contains(one, PageIndex(13)));
         armed.forget(one);
-        assert_eq!(armed.ends().collect::<Vec<_>>(), [(other, 12)]);
+        assert_eq!(armed.ends().collect::<Vec<_>>(), [(other, PageIndex(12))]);
     }
 
     /// Of two threads' touches of pages 16 to 31 of a region, and page 40.
@@ -154,11 +154,12 @@ mod tests {
         let mut touches = Touches::default();
         let one = Object(3);
         let touched = [(7, 17), (8, 18), (7, 31), (7, 40)];
-        let is_first = touched.map(|(tid, page)| touches.add(Tid(tid), (one, page), tid));
+        let is_first =
+            touched.map(|(tid, page)| touches.add(Tid(tid), (one, PageIndex(page)), tid));
         assert_eq!(is_first, [true, true, false, true]);
-        let taken = touches.take(Tid(7), (one, 17)).expect("touched");
+        let taken = touches.take(Tid(7), (one, PageIndex(17))).expect("touched");
         assert_eq!((taken.pages, taken.cpu), (2, 7));
-        assert!(touches.take(Tid(7), (one, 17)).is_none());
+        assert!(touches.take(Tid(7), (one, PageIndex(17))).is_none());
         touches.forget(one);
         assert!(touches.by_entry.is_empty());
     }
@@ -167,7 +168,7 @@ mod tests {
     fn there_are_not_too_many() {
         let mut armed = ArmedPages::default();
         for entry in 0..=ENTRIES_MAX as u32 {
-            armed.insert(Object(1), entry * ENTRY_PAGES);
+            armed.insert(Object(1), PageIndex(entry * ENTRY_PAGES));
         }
         assert_eq!(armed.ends().count(), 1);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::{Block, Object};
-use hither_ids::{KernelNode, Pid, Tid};
+use hither_ids::{KernelNode, PageIndex, Pid, Tid};
 
 use super::super::config::SampleSource;
 use super::super::event::{Decision, Order, TouchedPage};
@@ -22,7 +22,7 @@ impl Migration {
     /// it is known where the page is.
     pub(crate) fn touched(
         &mut self,
-        (object, page): (Object, u32),
+        (object, page): (Object, PageIndex),
         touched: TouchedPage,
         cpu: u32,
         out: &mut Vec<Decision>,
@@ -40,7 +40,7 @@ impl Migration {
     /// that is known. A sample has the weight of all that the thread has touched of the entry.
     pub(crate) fn located(
         &mut self,
-        found: (Object, u32),
+        found: (Object, PageIndex),
         (pid, tid): (Pid, Tid),
         home: Option<KernelNode>,
     ) {
@@ -67,7 +67,7 @@ impl Migration {
     /// known.
     pub(crate) fn sample(
         &mut self,
-        found: (Object, u32),
+        found: (Object, PageIndex),
         thread: (Pid, Tid),
         cpu: u32,
         home: Option<KernelNode>,
@@ -78,7 +78,7 @@ impl Migration {
     /// Counts a sample.
     fn count(
         &mut self,
-        (object, page): (Object, u32),
+        (object, page): (Object, PageIndex),
         (pid, tid): (Pid, Tid),
         cpu: u32,
         home: Option<KernelNode>,
@@ -94,7 +94,7 @@ impl Migration {
         let mut home = home.and_then(|home| self.host.node_of_kernel(home));
         if self.dry_run && region.migrated > 0 {
             // What was to be moved counts as moved.
-            let cell = Block(region.base + page / region.counts.cell_pages());
+            let cell = Block(region.base + page.0 / region.counts.cell_pages());
             home = self.host.home(cell).or(home);
         }
         match region.users {
@@ -107,7 +107,7 @@ impl Migration {
             _ => {}
         }
         let scattered = program.sampled(tid, node, weight);
-        region.counts.add(page, (node, home), weight);
+        region.counts.add(page.0, (node, home), weight);
         region.by_node[node.index()] += 1;
         // The kernel moves pages at its hint faults, and the page is found where it is then.
         let local = home.filter(|_| self.source != SampleSource::Hints);
@@ -152,7 +152,7 @@ impl Migration {
                 !cuts.any(|cut| cut.start < first + pages && cut.end > first)
             };
             if let Some(region) = region.filter(is_whole) {
-                (first..first + pages).for_each(|page| self.armed.insert(object, page));
+                (first..first + pages).for_each(|page| self.armed.insert(object, PageIndex(page)));
                 let start = region.start + u64::from(first) * self.page_bytes;
                 let ranges = arm.entry(region.pid).or_default();
                 ranges.push(PageRange { start, pages });
@@ -175,17 +175,17 @@ impl Migration {
     }
 
     /// Pages of a region, from the given one on, could not be armed.
-    pub(crate) fn unarmed(&mut self, now_ns: u64, (object, page): (Object, u32), pages: u32) {
+    pub(crate) fn unarmed(&mut self, now_ns: u64, (object, page): (Object, PageIndex), pages: u32) {
         let Some(region) = self.regions.get(&object) else {
             return;
         };
-        if page == 0 && pages >= region.pages {
+        if page == PageIndex(0) && pages >= region.pages {
             self.arming.end(object.0);
             let again_ns = now_ns + SAMPLING_RETRY_NS;
             self.retries
                 .push_back((again_ns, object, region.generation));
         }
-        let pages = page..page.saturating_add(pages).min(region.pages);
-        pages.for_each(|page| _ = self.armed.remove(object, page));
+        let pages = page.0..page.0.saturating_add(pages).min(region.pages);
+        pages.for_each(|page| _ = self.armed.remove(object, PageIndex(page)));
     }
 }

@@ -289,9 +289,9 @@ impl Migration {
         assert_eq!(self.regions.len(), self.bases.len());
         let cells = self.regions.values().map(|region| region.counts.cells());
         assert!(cells.sum::<u32>() <= self.numbers.end());
-        let is_live = |(object, page): (Object, u32)| {
+        let is_live = |(object, page): (Object, hither_ids::PageIndex)| {
             let region = self.regions.get(&object);
-            region.is_some_and(|region| page < region.pages)
+            region.is_some_and(|region| page.0 < region.pages)
         };
         assert!(self.armed.ends().all(is_live));
     }
