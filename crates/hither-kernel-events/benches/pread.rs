@@ -6,11 +6,11 @@
 #[path = "../tests/support/program.rs"]
 mod program;
 
-use hither_ids::Pid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use hither_ids::Pid;
 use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope};
 
 use program::{Scratch, TestFile};

@@ -1,8 +1,8 @@
 //! Events, and how they are read from the bytes that the programs send (`bpf/event.h`).
 
-use hither_ids::{Pid, Tid};
 use std::path::PathBuf;
 
+use hither_ids::{Pid, Tid};
 use hither_kernel::file_id::Inode;
 
 /// What happened to pages.

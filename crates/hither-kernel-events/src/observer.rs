@@ -1,6 +1,5 @@
 //! Loads and attaches the programs, and reads their ring.
 
-use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -8,6 +7,7 @@ use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use hither_ids::Pid;
 use hither_kernel::pid_namespace;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::process_tree::ProcessTree;

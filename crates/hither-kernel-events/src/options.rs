@@ -1,9 +1,10 @@
 //! What is observed.
 
+use hither_ids::Pid;
+
 use crate::cgroup::Cgroup;
 use crate::event::{Device, Kind};
 use crate::sampling::Sampling;
-use hither_ids::Pid;
 
 /// Bytes of the ring between the kernel's side and the observer, if nothing else is asked for: a
 /// quarter of a million events without stacks.

@@ -3,13 +3,13 @@
 #[path = "support/program.rs"]
 mod program;
 
-use hither_ids::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hither_ids::Pid;
 use hither_kernel_events::event::{Device, File, What};
 use hither_kernel_events::{Cgroup, Kind, Mounts, Observer, Options, Probe, Sampling, Scope};
 use hither_testing::skip::skip_on_this_machine;

@@ -7,10 +7,10 @@
 
 #![allow(unsafe_code)]
 
-use hither_ids::{Address, Pid};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use hither_ids::{Address, Pid};
 use hither_kernel::page_sampling::{PageSampler, UserfaultfdOffer};
 use hither_kernel::process::cpu_ns;
 use hither_kernel::syscalls;

@@ -6,8 +6,9 @@
 //! millisecond). It does not report `munmap`: a fault at an address that was unmapped can only
 //! follow another mapping there. Nor does it report `mremap`.
 
-use hither_ids::{Address, Pid, Tid};
 use std::ops::Range;
+
+use hither_ids::{Address, Pid, Tid};
 
 use crate::file_id::Inode;
 use crate::page_faults::{Event, Fault, PageFaults, PerfRings, RingRecord, WatchError};

@@ -1,9 +1,10 @@
 //! What names a file, whatever its path is: its inode, the inode with its birth time, and a key
 //! that is the same in every process.
 
-use hither_ids::FileKey;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
+
+use hither_ids::FileKey;
 
 /// A place for a file on a device. It gets another file when its own is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

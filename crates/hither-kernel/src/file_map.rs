@@ -10,10 +10,11 @@
 //! not cached, so the caller first checks which part is. `MADV_RANDOM` keeps the kernel from
 //! reading ahead, and from marking the pages as used when they are unmapped (`vma_has_recency`).
 
-use hither_ids::Address;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+
+use hither_ids::Address;
 
 use crate::page_cache::error::PageCacheError;
 

@@ -16,7 +16,6 @@
 //! A lease belongs to the open file description: it goes when the last descriptor of that is
 //! closed, in whichever process (`reopen`). hither-session holds those of a run.
 
-use hither_ids::Tid;
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::File;
@@ -24,6 +23,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+use hither_ids::Tid;
 
 use crate::syscalls;
 

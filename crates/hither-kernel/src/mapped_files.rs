@@ -6,7 +6,6 @@
 //! process has mapped as well, and what is dirty. The program reads the bytes again when it touches
 //! them: it cannot tell.
 
-use hither_ids::{Address, Pid};
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -14,6 +13,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use hither_ids::{Address, Pid};
 
 use crate::file_id::{FileId, Inode};
 use crate::file_map::FileMap;

@@ -20,10 +20,11 @@
 //! cases: each further exec then switches on what was switched off (1 in 12 runs of the test below,
 //! depending on whether the kernel swapped the two tasks' contexts).
 
-use hither_ids::{Address, Pid, Tid};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use hither_ids::{Address, Pid, Tid};
 
 use crate::{page_bytes, sysfs};
 

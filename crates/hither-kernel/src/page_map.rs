@@ -1,9 +1,10 @@
 //! The page map of a process, /proc/PID/pagemap, and its scan (Linux 6.7).
 
-use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+
+use hither_ids::{Address, Pid};
 
 use crate::page_bytes;
 

@@ -5,9 +5,10 @@
 //! With each of them the program never waits for the agent, none of its system calls returns
 //! anything else, and the kernel disarms everything when the agent dies.
 
-use hither_ids::{Address, Pid};
 use std::fmt;
 use std::io;
+
+use hither_ids::{Address, Pid};
 
 use crate::page_faults::{PageFaults, WatchError};
 

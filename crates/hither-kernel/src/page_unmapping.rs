@@ -15,12 +15,13 @@
 //! owns nor may write. A folio of several pages has to be split first, which `MADV_COLD` on a part
 //! of it does; that unmaps all of it. See [`MappedProcess`] for what the calls need.
 
-use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use hither_ids::{Address, Pid};
 
 use crate::file_id::Inode;
 use crate::mapped_files::{MappedProcess, mapped_inode_of, mappings};

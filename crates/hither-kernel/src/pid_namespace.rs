@@ -3,11 +3,12 @@
 //! Containers and sandboxes (`unshare --pid`, bubblewrap) give their processes numbers from 1 on.
 //! The agent reads these numbers in records and must not take them for its own.
 
-use hither_ids::{Pid, Tid};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use hither_ids::{Pid, Tid};
 
 use crate::syscalls;
 

@@ -1,11 +1,12 @@
 //! Folders in places where anybody may make one: `/tmp`, a runtime directory.
 
-use hither_ids::Pid;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use hither_ids::Pid;
 
 /// The number of this process's user. An error without /proc.
 pub fn user() -> io::Result<u32> {

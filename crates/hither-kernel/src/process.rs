@@ -1,9 +1,10 @@
 //! System calls on processes, signals and clocks that std does not have: one call, one wrapper. The
 //! agent and the library in programs use them.
 
-use hither_ids::Pid;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use hither_ids::Pid;
 
 /// CLOCK_MONOTONIC in nanoseconds: the clock of every record.
 #[inline]

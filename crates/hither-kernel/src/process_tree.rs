@@ -12,8 +12,9 @@
 //! A child that ends while the tree is asked is in its parent's account or in its own, in none or
 //! in both. So a count is repeated until it has met the processes of the one before.
 
-use crate::file_id::Inode;
 use hither_ids::Pid;
+
+use crate::file_id::Inode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;

@@ -11,8 +11,9 @@
 //! trace the agent. In another user or pid namespace, with another group or with fewer
 //! capabilities, a process may not.
 
-use hither_ids::Pid;
 use std::io;
+
+use hither_ids::Pid;
 
 use crate::{page_bytes, syscalls};
 

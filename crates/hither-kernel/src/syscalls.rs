@@ -4,10 +4,11 @@
 //! failing call would change the program's `errno`. These go straight to the kernel and return the
 //! negated error number.
 
-use hither_ids::{Address, Pid, Tid};
 use std::ffi::CStr;
 
 pub use crate::arch::syscall;
+use hither_ids::{Address, Pid, Tid};
+
 use crate::file_id::{FileId, Inode};
 use crate::memory_policy::{Bind, BindMode};
 

@@ -22,11 +22,12 @@
 //! armed through the page map's scan, which marks what fits a condition in one step: present, not
 //! marked yet, not huge.
 
-use hither_ids::{Address, Pid};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use hither_ids::{Address, Pid};
 
 use crate::page_map::last_errno;
 use crate::page_sampling::{PageSampler, SamplingCost, SamplingError, UserfaultfdOffer};

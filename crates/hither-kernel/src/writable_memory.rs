@@ -1,8 +1,9 @@
 //! The memory that a process writes to, by /proc/PID/maps: static data, heap, stacks, anonymous and
 //! shared mappings. Pages of mapped files are not among it.
 
-use crate::file_id::Inode;
 use hither_ids::{Address, Pid};
+
+use crate::file_id::Inode;
 use std::fs::{self, File};
 use std::io::Read;
 

@@ -1,6 +1,5 @@
 //! Starts the program with hither's library, and waits for it as a parent that does not disturb it.
 
-use hither_ids::Pid;
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,6 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hither_ids::Pid;
 use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
 use hither_kernel::process::{Reaction, wait_until_ended};
 use hither_kernel::process_tree::Transferred;

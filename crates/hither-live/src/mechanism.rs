@@ -4,13 +4,13 @@
 //! [`crate::event_loop`] feeds all mechanisms of a run from one drain of its sources. A mechanism
 //! knows nothing of the others: they share only the run's [`RunState`].
 
-use hither_ids::{FileKey, Pid};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hither_ids::{FileKey, Pid};
 use hither_kernel::process::{cpu_ns, monotonic_ns};
 use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;

@@ -1,7 +1,6 @@
 //! Opens the files that programs use: by path, by a descriptor of a program, or by the name that a
 //! file was given since in its folder.
 
-use hither_ids::{FileKey, Pid, Tid};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
@@ -10,6 +9,7 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{CachedFile, OpenError, PageCache};

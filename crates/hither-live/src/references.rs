@@ -1,11 +1,11 @@
 //! References to blocks, by the rule of [`hither_core::references`], with dense numbers for files
 //! and blocks, as policies need them.
 
-use hither_ids::FileKey;
 use std::ops::RangeInclusive;
 
 use hither_core::references::{BlockSize, LastRequests, Request};
 use hither_core::{Block, Op};
+use hither_ids::FileKey;
 use rustc_hash::FxHashMap;
 
 /// Of so many threads that are not the first of their file the last request is remembered: threads

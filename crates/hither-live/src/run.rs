@@ -3,12 +3,12 @@
 //! One thread, the agent, runs the loop ([`crate::event_loop`]) beside the program. If it dies,
 //! nobody drains the rings, and the program runs on under the kernel alone.
 
-use hither_ids::Pid;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use hither_ids::Pid;
 use hither_session::session::{Session, SessionOptions};
 
 use crate::decision_log::LogFile;
@@ -219,9 +219,7 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     };
     let work = |program, (mut active, mut recording): (Active, Option<Recording>), ended: &_| {
         state.program = program;
-        let sink = recording
-            .as_mut()
-            .map(|recording| recording.start(Pid(program.0)));
+        let sink = recording.as_mut().map(|recording| recording.start(program));
         let event_loop = EventLoop {
             state: &mut state,
             mechanisms: active.all(),

@@ -162,7 +162,7 @@ fn remove_abandoned(folder: &Path) {
         let path = entry.path();
         let agent = path.file_stem().and_then(|stem| stem.to_str());
         let agent = agent.and_then(|agent| agent.parse().ok());
-        if agent.is_some_and(|agent: Pid| !launch::is_running(Pid(agent.0))) {
+        if agent.is_some_and(|agent: Pid| !launch::is_running(agent)) {
             let _ = fs::remove_file(path);
         }
     }
@@ -191,7 +191,7 @@ fn read(path: &Path) -> Option<Status> {
         return None;
     }
     let agent: Pid = path.file_stem()?.to_str()?.parse().ok()?;
-    if !launch::is_running(Pid(agent.0)) {
+    if !launch::is_running(agent) {
         let _ = fs::remove_file(path);
         return None;
     }

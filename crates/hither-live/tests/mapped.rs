@@ -2,11 +2,11 @@
 
 mod support;
 
-use hither_ids::Pid;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hither_ids::Pid;
 use hither_kernel::address_spaces::AddressSpaces;
 use hither_kernel::page_unmapping::UnmappableProcess;
 use hither_live::observe::{Recorded, Recorder};

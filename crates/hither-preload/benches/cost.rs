@@ -2,10 +2,10 @@
 //! its way into the ring. Run by `cargo test --benches` once each, so that it cannot rot.
 #![allow(unsafe_code, missing_docs)]
 
-use hither_ids::{FileKey, Pid, Tid};
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::process::monotonic_ns;
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};

@@ -1,9 +1,9 @@
 //! Accesses to files: the record of an access, how it gets into the thread's ring, and the filter
 //! that skips what the agent already knows.
 
-use hither_ids::FileKey;
 use std::cell::Cell;
 
+use hither_ids::FileKey;
 use hither_kernel::process::{monotonic_ns, tick_ns};
 use hither_kernel::syscalls;
 use hither_references::{BlockOfFile, BlockSize, Reported, Request};

@@ -4,9 +4,9 @@
 //! Hooks call this module, and this module calls the features. No feature imports it, so that each
 //! can be read alone.
 
-use hither_ids::FileKey;
 use std::ffi::CStr;
 
+use hither_ids::FileKey;
 use hither_kernel::syscalls;
 use hither_session::memory_limits::{self, MemoryLimit};
 use hither_session::program_session::ProgramSession;

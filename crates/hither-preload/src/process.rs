@@ -5,13 +5,13 @@
 //! the child was made. The child of a `vfork` shares all memory with its parent: the page is not
 //! wiped, [`id`] is the parent's, and only the kernel's answer ([`syscalls::pid`]) differs.
 
-use hither_ids::Pid;
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
+use hither_ids::Pid;
 use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::syscalls;

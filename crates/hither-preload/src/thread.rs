@@ -3,12 +3,12 @@
 //!
 //! Nothing here touches `errno`, takes a lock, allocates from the program's heap or waits.
 
-use hither_ids::Pid;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
+use hither_ids::Pid;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::syscalls;
 use hither_kernel::this_process;

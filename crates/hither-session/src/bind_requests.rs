@@ -12,9 +12,9 @@
 //! A stray store of a program may hit this memory. So every word that is read is checked, every
 //! loop is bounded, and the receiver must check a request against its own regions.
 
-use hither_ids::{Address, Pid};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use hither_ids::{Address, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 
 /// Requests that can wait at a time, of all processes together.

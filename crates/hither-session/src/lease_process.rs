@@ -18,7 +18,6 @@
 mod holder;
 mod protocol;
 
-use hither_ids::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -28,6 +27,7 @@ use std::time::Duration;
 use self::holder::Holder;
 use self::protocol::{Request, send, words_of};
 use crate::replica::agent::Shared;
+use hither_ids::Pid;
 use hither_kernel::lease::{LeaseError, LeasedFile};
 use hither_kernel::process;
 use hither_kernel::syscalls;

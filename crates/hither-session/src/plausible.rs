@@ -2,8 +2,9 @@
 //! memory that any stray store of it can reach. What no recorder writes is refused, so that no
 //! total is nonsense.
 
-use crate::record::{Op, Record};
 use hither_ids::Pid;
+
+use crate::record::{Op, Record};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`), rounded up.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 31;

@@ -5,7 +5,6 @@
 //! Memory is asked for before it is written, because a store for which the kernel has none would be
 //! a SIGBUS in the program.
 
-use hither_ids::{FileKey, Pid, Tid};
 use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
@@ -16,6 +15,7 @@ use crate::ring::{Control, Refused, Ring, Writer};
 use crate::segment::{self, Segment};
 use crate::session_name::SessionName;
 use crate::userfaultfd_offers::PendingOffer;
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::page_sampling::UserfaultfdOffer;
 use hither_kernel::pid_namespace::{NAMESPACE_BITS, PidNamespace};
 use hither_kernel::seccomp;

@@ -5,7 +5,6 @@
 //! never used takes any, nor do the bind requests of a session that makes none.
 //! [`crate::session`] gives back what chunks had taken.
 
-use hither_ids::FileKey;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use crate::chunks::{CHUNK_BYTES, CHUNKS_MAX, Chunks, FreeLists};
 use crate::pool_parts::{PoolParts, Source};
 use crate::ring::{Control, Ring};
 use crate::userfaultfd_offers::Offers;
+use hither_ids::FileKey;
 use hither_kernel::shared_memory::{self, Id, populate};
 use hither_kernel::{PAGE_BYTES_MIN, page_bytes, syscalls};
 

@@ -4,7 +4,6 @@
 //! The segment (`shared_memory`) is freed with the last process that uses it. If the agent
 //! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
 
-use hither_ids::{FileKey, Pid, Tid};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -18,6 +17,7 @@ use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Reader, Ring};
 use crate::segment::{self, Layout, Segment};
 use crate::session_name::SessionName;
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::page_bytes;
 use hither_kernel::page_sampling::{SamplingError, UserfaultfdOffer};

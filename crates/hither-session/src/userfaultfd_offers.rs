@@ -5,9 +5,9 @@
 //! closes its own. A program that ends, or runs another one, leaves its offer behind: the agent
 //! finds no such descriptor and frees the slot.
 
-use hither_ids::Pid;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hither_ids::Pid;
 use hither_kernel::page_sampling::UserfaultfdOffer;
 
 /// Programs that can have an offer out at once: the agent looks every few milliseconds.

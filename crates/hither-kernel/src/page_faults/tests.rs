@@ -1,12 +1,12 @@
 //! Tests: refusals, records by hand, and the page faults of this machine.
 
-use hither_ids::{Address, Pid, Tid};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use super::*;
+use hither_ids::{Address, Pid, Tid};
 use hither_testing::skip::skip_on_this_machine;
 
 fn opened(

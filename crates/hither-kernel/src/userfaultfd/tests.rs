@@ -1,10 +1,10 @@
 //! Each refusal of the kernel by a scripted one, and what really happens by ours.
 
-use hither_ids::{Address, Pid};
 use std::fs::File;
 use std::io::Read;
 
 use super::*;
+use hither_ids::{Address, Pid};
 use hither_testing::skip::skip_on_this_machine;
 
 /// A kernel that refuses one call, and says yes to all others.

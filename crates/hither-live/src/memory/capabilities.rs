@@ -1,9 +1,9 @@
 //! What this machine permits a live run to do with memory pages. This is found out by trying, as a
 //! run does at its start.
 
-use hither_ids::{Address, Pid};
 use std::io;
 
+use hither_ids::{Address, Pid};
 pub use hither_kernel::machine::MoveError;
 use hither_kernel::machine::{Machine, NodeMemory, PageState};
 pub use hither_kernel::page_faults::WatchError;

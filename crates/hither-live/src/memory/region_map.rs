@@ -5,10 +5,10 @@
 //! its parent's region. A region's pages have consecutive numbers, so that a page's number is the
 //! region's first one plus the page's index. Numbers are used again once the region is gone.
 
-use hither_ids::{Address, PageIndex, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
+use hither_ids::{Address, PageIndex, Pid};
 use rustc_hash::FxHashMap;
 
 /// A part of a region with consecutive addresses.

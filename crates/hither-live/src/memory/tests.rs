@@ -80,7 +80,7 @@ fn input() -> impl Strategy<Value = Input> {
         1 => pid().prop_map(|pid| Input::Ended { pid }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
             |(pid, start, length, signature, cpu)| {
-                Input::Region { pid, tid: Tid(pid.0), start, length, signature, cpu }
+                Input::Region { pid, tid: pid.first_thread(), start, length, signature, cpu }
             }
         ),
         4 => (pid(), start(), length())

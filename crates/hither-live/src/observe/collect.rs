@@ -4,7 +4,6 @@
 //! 200 wake-ups a second when little comes. It holds events back for a while and sorts them
 //! ([`ReorderWindow`]). If writing fails, it goes on and counts what the trace lacks.
 
-use hither_ids::{FileKey, Pid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hither_ids::{FileKey, Pid};
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
@@ -236,7 +236,7 @@ impl Collector {
                 mapped_by,
                 bytes,
             } = touch;
-            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, Pid(mapped_by.0)) {
+            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, mapped_by) {
                 let node = node_of_cpu.get(fault.cpu as usize);
                 window.push(Event {
                     time_ns: fault.time_ns,

@@ -3,12 +3,12 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
 //! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
-use hither_ids::{Address, FileKey, Pid, Tid};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
+use hither_ids::{Address, FileKey, Pid, Tid};
 use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_session::record::{self, RUN_TIME_CODE, Record};

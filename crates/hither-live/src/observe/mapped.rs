@@ -13,10 +13,10 @@ mod arming;
 mod pattern;
 mod spaces;
 
-use hither_ids::{Address, FileKey, Pid};
 use std::ops::Range;
 use std::path::Path;
 
+use hither_ids::{Address, FileKey, Pid};
 use hither_kernel::address_spaces::{AddressSpaces, SpaceEvent};
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::mapped_inode;

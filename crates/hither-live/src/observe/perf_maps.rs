@@ -4,12 +4,13 @@
 //! the function is first called: `START LENGTH NAME`, the numbers hexadecimal. The file stays after
 //! the process has ended.
 
-use hither_ids::Pid;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use hither_ids::Pid;
 
 /// How many processes' maps are kept; of others, they are read again.
 const MAPS_MAX: usize = 16;

@@ -3,13 +3,13 @@
 //! The output is checked before the program starts. The trace gets its name once it is complete.
 //! Failures in between do not reach the program; what was written until then is the trace.
 
-use hither_ids::Pid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use hither_ids::Pid;
 use hither_kernel::address_spaces::AddressSpaces;
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::process_tree::Transferred;

@@ -1,8 +1,8 @@
 //! Which processes still run when the program has ended: daemons, background jobs.
 
-use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 
+use hither_ids::Pid;
 use hither_kernel::pid_namespace::ForeignProcesses;
 use hither_kernel::process::was_started_by;
 

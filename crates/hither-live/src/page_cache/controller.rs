@@ -252,7 +252,7 @@ impl Controller for PageCacheController {
                 thread,
             } => {
                 let file = self.file(file);
-                self.touched(file, offset, Tid(thread.0), out);
+                self.touched(file, offset, thread, out);
             }
             Input::Mapped { file } => {
                 let file = self.file(file);

@@ -15,7 +15,6 @@
 //! the victim, but only replicas can be victims, since the kernel decides about originals. Where
 //! programs wait for memory, an eighth of the replicas is dropped each time.
 
-use hither_ids::FileKey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use hither_core::references::Request;
 use hither_core::registry::Mechanism;
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
+use hither_ids::FileKey;
 use hither_session::replica::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 

@@ -18,9 +18,9 @@
 //! 5. [`access::push`]: the record goes into the thread's ring, and its end becomes the thread's
 //!    last access.
 
-use hither_ids::FileKey;
 use std::cell::Cell;
 
+use hither_ids::FileKey;
 use hither_references::BlockOfFile;
 use hither_session::program_session::ProgramSession;
 use hither_session::record::{IN_KERNEL, Op, Record};

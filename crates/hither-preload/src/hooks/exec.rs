@@ -4,9 +4,9 @@
 //! nothing. And a program that is started with an environment of its own (`env -i`, an `LD_PRELOAD`
 //! for another library) still gets our variables, for as long as the session lasts.
 
-use hither_ids::Pid;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use hither_ids::Pid;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::syscalls;
 use hither_kernel::this_process;

@@ -8,9 +8,9 @@
 //! inherits, which is of its parent's memory, and makes an offer of its own later. If anything
 //! fails, there is no sampling, and the agent learns the error.
 
-use hither_ids::Pid;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use hither_ids::Pid;
 use hither_kernel::page_sampling::UserfaultfdOffer;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::syscalls;

@@ -11,10 +11,10 @@
 //! are no regions: it looks into a filter first, a count of allocations by the 64 KiB in which they
 //! start, so that the small blocks of a heap share a few bytes of it.
 
-use hither_ids::Pid;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use hither_ids::Pid;
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_session::record::RegionKind;
 

@@ -1,13 +1,13 @@
 //! Bind requests and sites with a policy, seen from outside: by the policies in the program's
 //! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
-use hither_ids::{Address, Pid};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hither_ids::{Address, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_session::record::{OWN_POLICY, Record, RegionKind};
 use hither_session::session::Session;

@@ -1,10 +1,10 @@
 //! Memory that is sampled from outside: how the descriptor gets to the agent, and that the program
 //! behaves the same.
 
-use hither_ids::{Address, Pid, Tid};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
+use hither_ids::{Address, Pid, Tid};
 use hither_kernel::page_faults::{Fault, PageFaults, PerfRings};
 use hither_kernel::page_sampling::{PageSampler, SamplingError};
 use hither_kernel::userfaultfd::WriteProtectSampler;

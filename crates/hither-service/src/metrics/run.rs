@@ -5,12 +5,12 @@
 //! one list serves all mechanisms. The program is not named, only its policy, since everyone who
 //! can connect can read the metrics.
 
-use hither_ids::Pid;
 use std::future;
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
+use hither_ids::Pid;
 use hither_live::status::{self, Status};
 use prometheus::proto;
 use serde_json::Value;

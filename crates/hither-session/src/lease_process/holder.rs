@@ -1,6 +1,5 @@
 //! What the lease process does. Between `fork` and its end it allocates nothing and takes no lock.
 
-use hither_ids::Pid;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use super::protocol::{Request, receive, words_of};
 use crate::replica::FILES_MAX;
 use crate::replica::agent::Shared;
+use hither_ids::Pid;
 use hither_kernel::lease::{self, Break, BreakListener, BreakTime, Lease, LeaseError, LeasedFile};
 use hither_kernel::process::short_slices;
 use hither_kernel::syscalls;

@@ -6,10 +6,11 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use hither_ids::{KernelNode, Pid};
+
 use super::agent::{FillError, ReplicaOptions, Replicas};
 use super::view::{MAPPED_BYTES_MIN, Match, View};
 use super::*;
-use hither_ids::{KernelNode, Pid};
 
 struct Both {
     agent: Replicas,

@@ -4,10 +4,10 @@
 //! the program's may not be written to it says so, even if another thread unmaps it meanwhile. A
 //! copy by the processor would end the program there.
 
-use hither_ids::Pid;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
+use hither_ids::Pid;
 use libc::iovec;
 
 use super::{
@@ -91,7 +91,7 @@ impl View {
     /// Maps what process `agent` has made, by its descriptor of the control. `None` if it is not
     /// ours to see, or is something else.
     pub fn open(agent: Pid, control: u32, nonce: u64) -> Option<View> {
-        let fd = open(Pid(agent.0), control)?;
+        let fd = open(agent, control)?;
         let control = View::map_control(fd, nonce);
         syscalls::close(fd);
         let control = control?;
@@ -109,7 +109,7 @@ impl View {
         let bytes = layout.arena_bytes().min(MAPPED_BYTES_MIN);
         for (node, arena) in view.arenas.iter().enumerate().take(layout.nodes) {
             let fd = view.control.header().arenas.get(node)?;
-            let fd = open(Pid(agent.0), fd.load(Ordering::Relaxed))?;
+            let fd = open(agent, fd.load(Ordering::Relaxed))?;
             let size = syscalls::status(fd).map_or(0, |status| status.size);
             let mapped = if size >= layout.arena_bytes() as u64 {
                 syscalls::map_read_only(bytes, fd)

@@ -1,8 +1,9 @@
 //! Agent and programs of a session, in one process.
 
+use hither_ids::{Address, FileKey, Pid, Tid};
+
 use super::*;
 use crate::program_session::{ProgramSession, Pushed};
-use hither_ids::{Address, FileKey, Pid, Tid};
 
 fn session(rings: usize, ring_bytes: usize) -> Session {
     Session::create(SessionOptions {

@@ -3,13 +3,13 @@
 mod screen;
 mod text;
 
-use hither_ids::Pid;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hither_ids::Pid;
 use hither_kernel::machine::{Machine, ThisMachine};
 use hither_live::status::{self, Status};
 use signal_hook::low_level::emulate_default_handler;

@@ -14,7 +14,6 @@
 //! if all of them were remote. It asks again after ten seconds, since pages leave the cache and
 //! come back elsewhere.
 
-use hither_ids::FileKey;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -23,6 +22,7 @@ use hither_core::placement::{
 };
 use hither_core::references::Request;
 use hither_core::{Block, Node, Object, Op, Process, Thread};
+use hither_ids::FileKey;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
 //! Asks programs to bind ranges, and takes in what they have bound.
 
-use hither_ids::{Address, PageIndex, Pid};
 use std::ops::Range;
 
 use hither_core::{Block, Object};
+use hither_ids::{Address, PageIndex, Pid};
 use hither_session::record::OWN_POLICY;
 
 use super::super::event::Decision;

@@ -4,9 +4,10 @@
 //! Left alone is what the program has placed itself, and all of a process that asks for certain
 //! nodes.
 
+use hither_ids::{Address, Pid};
+
 use super::super::event::{Decision, MappedRange};
 use super::placement_controller::PlacementController;
-use hither_ids::{Address, Pid};
 
 /// A smaller mapping is not worth its registration with the kernel: small pieces of static data, of
 /// which each library has some.

@@ -1,10 +1,10 @@
 //! Moves of what an earlier run has shown, and the outcomes of all moves.
 
-use hither_ids::Pid;
 use std::ops::Range;
 
 use hither_core::Object;
 use hither_core::placement::RegionTier;
+use hither_ids::Pid;
 
 use super::super::event::Decision;
 use super::placement_controller::PlacementController;

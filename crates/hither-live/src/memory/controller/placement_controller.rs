@@ -1,11 +1,11 @@
 //! The controller's state, and how it takes an input in. What it does about each kind of input is
 //! in the files beside this one.
 
-use hither_ids::{Address, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::placement::{PlacementHost, SavedPlacement, SiteTier};
 use hither_core::{Object, Process};
+use hither_ids::{Address, Pid};
 use rustc_hash::FxHashMap;
 
 use super::super::config::MemoryConfig;

@@ -6,11 +6,11 @@
 //! from run to run, so that two threads may be swapped. The regions are then placed wrongly, and
 //! counted and moved like any other.
 
-use hither_ids::{Pid, Tid};
 use std::collections::BTreeMap;
 
 use hither_core::Object;
 use hither_core::placement::SavedPlacement;
+use hither_ids::{Pid, Tid};
 use rustc_hash::FxHashMap;
 
 use super::super::migration::Migration;

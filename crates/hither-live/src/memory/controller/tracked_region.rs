@@ -1,10 +1,10 @@
 //! A region of a program's memory, as the controller tracks it.
 
-use hither_ids::{Address, PageIndex, Pid};
 use std::ops::Range;
 
 use hither_core::placement::{PageTouch, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
+use hither_ids::{Address, PageIndex, Pid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::{Decision, Order};

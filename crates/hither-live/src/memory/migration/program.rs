@@ -1,11 +1,11 @@
 //! A program whose memory is moved to its users: its threads, its iterations, and when its samples
 //! are looked at.
 
-use hither_ids::Tid;
 use std::collections::BTreeMap;
 
 use hither_core::placement::{EpochKind, ThreadMigration};
 use hither_core::{Node, Process, Thread};
+use hither_ids::Tid;
 use hither_session::record::ConstructKind;
 
 use super::counts::RANGE_SAMPLES;

@@ -1,10 +1,10 @@
 //! A region whose users are counted.
 
-use hither_ids::{Address, Pid};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hither_core::{Node, Process};
+use hither_ids::{Address, Pid};
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::{Decision, Order};

@@ -1,11 +1,11 @@
 //! The actuator: reports what programs do to the controller, and carries its orders out.
 
-use hither_ids::{Address, Pid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_ids::{Address, Pid};
 use hither_kernel::machine::{Machine, NodeMemory, PageMoves};
 use hither_kernel::page_sampling::{PageSampler, SamplingError};
 use hither_kernel::process::{monotonic_ns, short_slices, thread_cpu_ns};

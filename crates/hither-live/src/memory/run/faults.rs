@@ -1,9 +1,9 @@
 //! Page faults as inputs: those of the run's programs one by one, those of others as a number.
 
-use hither_ids::Pid;
 use std::collections::BTreeSet;
 use std::io;
 
+use hither_ids::Pid;
 use hither_kernel::machine::Machine;
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::process::monotonic_ns;

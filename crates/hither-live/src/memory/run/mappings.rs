@@ -3,11 +3,11 @@
 //! of them (`move_pages(2)`, EACCES), and while it is sampled, each of them faults on each page of
 //! it, in place of sixteen at once.
 
-use hither_ids::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hither_ids::Pid;
 use hither_kernel::file_id::Inode;
 use hither_kernel::machine::Machine;
 use hither_kernel::writable_memory::WritableRange;

@@ -1,13 +1,13 @@
 //! Keeps calibrations in the user's cache folder: a file for each machine, since machines may share
 //! a home folder.
 
-use hither_ids::Pid;
 use std::fs::{self, DirBuilder};
 use std::hash::Hasher;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use hither_ids::Pid;
 use hither_kernel::machine::{Machine, NodeMemory};
 use rustc_hash::FxHasher;
 

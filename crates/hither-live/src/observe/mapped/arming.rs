@@ -3,11 +3,11 @@
 //! Pages that were not touched stay unmapped. So a round costs what was touched since the last one,
 //! and rounds are so far apart that they take at most a twentieth of a CPU.
 
-use hither_ids::{Address, Pid};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 
+use hither_ids::{Address, Pid};
 use hither_kernel::file_id::Inode;
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_unmapping::{

@@ -14,9 +14,9 @@
 //! In a run a fault counts for all that it maps: the 64 KiB after it, or a folio as long as the
 //! last one.
 
-use hither_ids::{Address, Tid};
 use std::ops::Range;
 
+use hither_ids::{Address, Tid};
 use hither_kernel::file_id::Inode;
 use hither_kernel::file_id::mix;
 use hither_kernel::page_bytes;
@@ -142,7 +142,7 @@ impl Pattern {
         file: &WatchedFile,
         fault: PageFault,
     ) -> Option<Range<u64>> {
-        let of_thread = self.last.entry(Tid(thread.0)).or_default();
+        let of_thread = self.last.entry(thread).or_default();
         let last = of_thread.get(&key).copied();
         let number = fault.offset / file.part_bytes;
         let is_watched = file.watched_page(number) == fault.offset;

@@ -1,8 +1,8 @@
 //! What each process has mapped where.
 
-use hither_ids::{Address, Pid};
 use std::collections::BTreeMap;
 
+use hither_ids::{Address, Pid};
 use hither_kernel::address_spaces::{MappedRange, SpaceEvent};
 use hither_kernel::file_id::Inode;
 use rustc_hash::FxHashMap;

@@ -212,11 +212,12 @@ impl PageCacheController {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::FileKey;
+
     use super::super::super::event::{Input, TimedInput};
     use super::super::config::LimitConfig;
     use super::super::tests::config;
     use super::super::{BLOCK_BYTES, PageCacheConfig};
-    use hither_ids::FileKey;
 
     use super::*;
     use crate::controller::{Controller, orders};

@@ -1,10 +1,10 @@
 //! A trace, the library and the controllers make the same references of the same requests.
 
-use hither_ids::FileKey;
 use std::collections::BTreeMap;
 
 use hither_core::references::{BlockSize, Reported};
 use hither_core::registry::Needs;
+use hither_ids::FileKey;
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use hither_trace::{LoadOptions, TraceBuilder};
 use proptest::prelude::*;

@@ -1,10 +1,10 @@
 //! The controller beside a plain loop over the same policy, and beside the optimum.
 
-use hither_ids::{FileKey, Tid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hither_core::registry::{Mechanism, replacement_policies};
 use hither_core::{Block, NEVER};
+use hither_ids::{FileKey, Tid};
 use proptest::prelude::*;
 
 use super::super::event::Judged;

@@ -5,12 +5,12 @@ mod limit;
 mod limiter;
 mod questions;
 
-use hither_ids::{FileKey, Pid, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_ids::{FileKey, Pid};
 use hither_kernel::cgroup::refaulted_file_bytes;
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::keep_program_pages;
@@ -126,7 +126,7 @@ impl Actuator for PageCacheActuator {
             let input = Input::Touched {
                 file,
                 offset,
-                thread: Tid(thread.0),
+                thread: thread,
             };
             inputs.push(TimedInput {
                 time_ns: time_ns.saturating_sub(start_ns),
@@ -394,7 +394,7 @@ impl PageCacheActuator {
         let program = context.run.program;
         let processes = self
             .processes
-            .get_or_insert_with(|| ProcessTree::of(Pid(program.0)));
+            .get_or_insert_with(|| ProcessTree::of(program));
         self.counted_ns = now_ns;
         let start_ns = thread_cpu_ns();
         let transferred = processes.transferred();

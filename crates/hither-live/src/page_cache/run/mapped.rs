@@ -6,13 +6,13 @@
 //! is watched within [`LOOK_PERIOD_NS`]. Until then its faults are missing, and its next one is
 //! taken for a jump.
 
-use hither_ids::{Address, FileKey, Pid, Tid};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use hither_ids::{Address, FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::{MappedProcess, Mapping, identify, mappings};

@@ -1,8 +1,8 @@
 //! Decisions over small runs, and random ones whose invariants are walked.
 
-use hither_ids::FileKey;
 use std::fs;
 
+use hither_ids::FileKey;
 use serde_json::json;
 
 use super::super::replay;

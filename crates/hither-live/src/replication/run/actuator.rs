@@ -1,11 +1,11 @@
 //! The actuator: takes what programs read, takes leases, and makes and drops replicas.
 
-use hither_ids::FileKey;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_ids::FileKey;
 use hither_kernel::lease::{self, LeaseError, LeasedFile};
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::page_cache::{self, OpenError, ThisPageCache};

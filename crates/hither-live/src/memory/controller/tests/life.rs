@@ -1,7 +1,8 @@
 //! Regions and processes that come and go.
 
-use super::*;
 use hither_ids::{Address, Pid};
+
+use super::*;
 
 #[test]
 fn addresses_are_used_again() {

@@ -1,9 +1,9 @@
 //! The limit beside a page cache that reads ahead, holds what others have cached, and does not drop
 //! what is dirty.
 
-use hither_ids::FileKey;
 use std::collections::BTreeSet;
 
+use hither_ids::FileKey;
 use proptest::prelude::*;
 
 use super::super::super::event::{CachedExtent, TimedInput};

@@ -2,12 +2,12 @@
 //! has not dropped. The files that processes have open are looked up in /proc, for those of which
 //! nothing is seen.
 
-use hither_ids::{FileKey, Pid};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use hither_ids::{FileKey, Pid};
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::identify;
 use hither_kernel::page_bytes;

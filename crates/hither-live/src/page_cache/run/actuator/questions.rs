@@ -1,8 +1,8 @@
 //! Asks the kernel what is cached, as the controller orders, and gives it the answers.
 
-use hither_ids::FileKey;
 use std::ops::Range;
 
+use hither_ids::FileKey;
 use hither_kernel::cached_parts::{self, Effort};
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
