@@ -76,8 +76,6 @@ pub(crate) struct PageCacheActuator {
     processes: Option<ProcessTree>,
     /// What they had read from storage, and written, at the last count.
     transferred: Transferred,
-    /// When that was: the start of the poll.
-    counted_ns: u64,
     /// The CPU time of the last count.
     counting_ns: u64,
     /// The controller has asked for a count.
@@ -126,7 +124,7 @@ impl Actuator for PageCacheActuator {
             let input = Input::Touched {
                 file,
                 offset,
-                thread: thread,
+                thread,
             };
             inputs.push(TimedInput {
                 time_ns: time_ns.saturating_sub(start_ns),
@@ -259,7 +257,6 @@ impl PageCacheActuator {
             later: Vec::new(),
             processes: None,
             transferred: Transferred::default(),
-            counted_ns: 0,
             counting_ns: 0,
             count_now: false,
             refaulted_bytes: 0,
@@ -395,7 +392,6 @@ impl PageCacheActuator {
         let processes = self
             .processes
             .get_or_insert_with(|| ProcessTree::of(program));
-        self.counted_ns = now_ns;
         let start_ns = thread_cpu_ns();
         let transferred = processes.transferred();
         self.counting_ns = thread_cpu_ns() - start_ns;
@@ -479,7 +475,17 @@ impl PageCacheActuator {
         while let Some(order) = context.orders.pop_front() {
             match order {
                 Order::FindAbsent { file, offsets } => self.find_absent(context, file, &offsets),
-                Order::CountFile { file } => self.count_file(context, now_ns, file, events),
+                Order::CountFile { file } => {
+                    let mut files = vec![file];
+                    context.orders.retain(|order| match *order {
+                        Order::CountFile { file } => {
+                            files.push(file);
+                            false
+                        }
+                        _ => true,
+                    });
+                    self.count_files(context, now_ns, &files, events);
+                }
                 Order::FindPreexisting {
                     file,
                     ranges,

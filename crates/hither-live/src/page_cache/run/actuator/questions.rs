@@ -22,38 +22,53 @@ const EFFORT: Effort = Effort {
 };
 
 impl PageCacheActuator {
-    /// Says how much of a file is cached, and what programs have read of it by now: `events` are
+    /// Says how much of files is cached, and what programs have read of them by now: `events` are
     /// not given to the controller yet.
-    pub(super) fn count_file(
+    ///
+    /// What programs have transferred is counted once, as they may open thousands of files, and
+    /// after all files are asked: so it has all that programs had brought in of them.
+    pub(super) fn count_files(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        file: FileKey,
+        files: &[FileKey],
         events: &[TimedInput],
     ) {
-        let (mut cached_bytes, mut counts_reads) = (None, false);
-        if let Ok(opened) = self.program_files.open(file) {
-            counts_reads = opened.counts_reads();
-            match opened.cached(0, opened.size()) {
-                Ok(cached) => cached_bytes = Some(cached.pages * page_bytes()),
-                Err(refused) => {
-                    self.report.unseen = Some(refused);
-                    self.report.unknown_files += u64::from(self.limiter.is_some());
-                }
-            }
+        let (mut inputs, mut are_cached) = (Vec::new(), false);
+        for &file in files {
+            let (cached_bytes, counts_reads) = self.cached_of(file);
+            are_cached |= counts_reads && cached_bytes.is_some_and(|bytes| bytes > 0);
+            inputs.push(Input::FileCounted {
+                file,
+                cached_bytes,
+                counts_reads,
+                read: read_of(file, events),
+            });
         }
-        // Once a poll: a program may open thousands of files that are cached.
-        let is_cached = counts_reads && cached_bytes.is_some_and(|bytes| bytes > 0);
-        if is_cached && self.counted_ns != now_ns {
+        if are_cached {
             self.count_storage(context, now_ns);
         }
-        let counted = Input::FileCounted {
-            file,
-            cached_bytes,
-            counts_reads,
-            read: read_of(file, events),
+        for input in inputs {
+            context.input(now_ns, input);
+        }
+    }
+
+    /// How much of a file is cached, if the kernel says so, and whether its file system counts
+    /// reads.
+    fn cached_of(&mut self, file: FileKey) -> (Option<u64>, bool) {
+        let Ok(opened) = self.program_files.open(file) else {
+            return (None, false);
         };
-        context.input(now_ns, counted);
+        let cached = opened.cached(0, opened.size());
+        let cached_bytes = match cached {
+            Ok(cached) => Some(cached.pages * page_bytes()),
+            Err(refused) => {
+                self.report.unseen = Some(refused);
+                self.report.unknown_files += u64::from(self.limiter.is_some());
+                None
+            }
+        };
+        (cached_bytes, opened.counts_reads())
     }
 
     /// Says what is cached of ranges that programs have not come to: to the page, or by extent.
