@@ -15,7 +15,7 @@ use crate::request::Position;
 mod advise;
 mod after_call;
 #[cfg(feature = "pages")]
-mod allocate;
+pub(crate) mod allocate;
 mod close;
 pub(crate) mod exec;
 mod io_uring;

@@ -95,6 +95,8 @@ static ON_LOAD: unsafe extern "C" fn(c_int, *const *const c_char) = {
     unsafe extern "C" fn on_load(_count: c_int, arguments: *const *const c_char) {
         // SAFETY: the dynamic linker's own.
         unsafe { process::given_arguments(arguments) };
+        #[cfg(feature = "pages")]
+        hooks::allocate::find_all();
         if !lifecycle::start() {
             return;
         }

@@ -2,9 +2,11 @@
 //! asks for.
 //!
 //! **Regions.** A region begins when an allocation of at least the session's `region_min` bytes has
-//! been made, and ends before it is freed. So no two regions overlap at any time. One that ends
-//! unseen (by a system call past libc, by an allocator's own name for `free`) ends when its memory
-//! becomes part of another.
+//! been made, and ends before it is freed. So no two regions overlap at any time, with one
+//! exception: where two threads are given parts of an allocator's mapping at once, what is left of
+//! the mapping may have one of the parts in it. The agent takes any region out of the others when
+//! it begins. One that ends unseen (by a system call past libc, by an allocator's own name for
+//! `free`) ends when its memory becomes part of another.
 //!
 //! **Binding.** The policy of an allocation site is applied before the allocation is returned, and
 //! so before its first touch (except for what `calloc` has zeroed in a heap). A region that moves

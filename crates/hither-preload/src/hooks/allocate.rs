@@ -17,9 +17,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use hither_kernel::page_bytes;
+use hither_kernel::{page_bytes, syscalls};
 use hither_session::record::RegionKind;
 use libc::size_t;
 
@@ -28,8 +28,8 @@ use crate::pages::{self, REGION_MIN, TABLE};
 use crate::real::{self, Real};
 use crate::signature::Caller;
 
-/// Declares the real functions: where each was found, and a way to call it, which is refused while
-/// they are being found.
+/// Declares the real functions: where each was found, and a way to call it, which is refused to the
+/// thread that is finding them.
 macro_rules! heap {
     ($($found:ident $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(static $found: Real = Real::new(
@@ -79,22 +79,49 @@ heap! {
     PVALLOC pvalloc(size: size_t) -> *mut c_void;
 }
 
-/// Whether somebody is finding the functions.
-static FINDING: AtomicBool = AtomicBool::new(false);
+/// The most threads that look for the functions at once; more wait for one of them.
+const FINDING_MAX: usize = 64;
+
+/// The threads that are finding the functions; 0 is none.
+static FINDING: [AtomicU32; FINDING_MAX] = [const { AtomicU32::new(0) }; FINDING_MAX];
+
+/// Finds all functions, before there are threads.
+pub(crate) fn find_all() {
+    find(&MALLOC);
+    // A name that this libc lacks leaves a message behind, which the program would take for its
+    // own. SAFETY: it takes nothing; the message, which is this thread's own, is not looked at.
+    unsafe { libc::dlerror() };
+}
 
 /// A function, found with all the others at the first call of any. `None` to calls that come from
-/// within that, or from another thread meanwhile, and if there is no such function.
+/// within that, and if there is no such function. A thread does not wait for another that finds
+/// them: that may wait for the dynamic linker, which the first may hold.
 fn find(function: &'static Real) -> Option<*mut c_void> {
     if let Some(found) = function.known() {
         return Some(found);
     }
-    if FINDING.swap(true, Ordering::Acquire) {
+    let thread = syscalls::tid().0;
+    if FINDING
+        .iter()
+        .any(|finding| finding.load(Ordering::Relaxed) == thread)
+    {
         return None;
     }
+    let begin = |finding: &&AtomicU32| {
+        finding
+            .compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    };
+    let finding = loop {
+        match FINDING.iter().find(begin) {
+            Some(finding) => break finding,
+            None => std::thread::yield_now(),
+        }
+    };
     for function in HEAP {
         function.get();
     }
-    FINDING.store(false, Ordering::Release);
+    finding.store(0, Ordering::Relaxed);
     function.known()
 }
 
@@ -333,8 +360,14 @@ fn resized(
     }
     pages::apply_bind_requests();
     let region = pages::freeing(block as u64);
-    // There is nothing yet that could be resized before the real functions are found.
-    let moved = resize().unwrap_or_else(|| early(size, EARLY_ALIGNMENT));
+    let moved = resize().unwrap_or_else(|| {
+        if block.is_null() {
+            return early(size, EARLY_ALIGNMENT);
+        }
+        // Another allocator's, whose size nobody knows: it stays as it is.
+        real::fail(libc::ENOMEM);
+        null_mut()
+    });
     match region {
         Some(region) if !moved.is_null() => {
             pages::again(&region, moved as u64, size.unwrap_or(0));
