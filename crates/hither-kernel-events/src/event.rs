@@ -195,7 +195,7 @@ pub enum What<'a> {
     /// The process has begun.
     Fork {
         /// Its parent.
-        parent: u32,
+        parent: Pid,
     },
     /// The process has become another program.
     Exec,
@@ -301,7 +301,7 @@ impl<'a> Event<'a> {
                 is_cut: flags & CUT != 0,
             },
             number::FORK => What::Fork {
-                parent: u32_at(bytes, at::PARENT)?,
+                parent: Pid(u32_at(bytes, at::PARENT)?),
             },
             number::EXEC => What::Exec,
             number::EXIT => What::Exit,
@@ -331,7 +331,7 @@ impl<'a> Event<'a> {
         Some(Event {
             time_ns: u64_at(bytes, at::TIME_NS)?,
             process: Pid(u32_at(bytes, at::PROCESS)?),
-            thread: Tid(Tid(u32_at(bytes, at::THREAD)?).0),
+            thread: Tid(u32_at(bytes, at::THREAD)?),
             cpu: u16::from_ne_bytes(field(bytes, at::CPU)?),
             cgroup: u64_at(bytes, at::CGROUP)?,
             what,

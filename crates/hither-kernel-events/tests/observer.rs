@@ -59,7 +59,7 @@ impl Report {
             What::File {
                 file, size, names, ..
             } => report.files.push((file, size, names.path())),
-            What::Fork { parent } => report.forks.push((parent, event.process.0)),
+            What::Fork { parent } => report.forks.push((parent.0, event.process.0)),
             What::Exit => report.exits.push(event.process.0),
             What::Exec => {}
         });

@@ -452,15 +452,15 @@ pub fn inode(fd: i32) -> Result<Inode, i32> {
 /// or written.
 ///
 /// # Safety
-/// `process` is this process's id, and nobody relies on what lies at `to`. Neither side need be
-/// mapped.
-pub unsafe fn copy_to(process: Pid, pieces: &[libc::iovec], to: *mut u8) -> usize {
+/// `thread` is one of this process, any of which stands for it: the first one may have ended. And
+/// nobody relies on what lies at `to`. Neither side need be mapped.
+pub unsafe fn copy_to(thread: Tid, pieces: &[libc::iovec], to: *mut u8) -> usize {
     let into = libc::iovec {
         iov_base: to.cast(),
         iov_len: pieces.iter().map(|piece| piece.iov_len).sum(),
     };
     let arguments = [
-        process.0 as usize,
+        thread.0 as usize,
         pieces.as_ptr() as usize,
         pieces.len(),
         (&raw const into) as usize,
@@ -481,7 +481,7 @@ pub fn copies() -> bool {
         iov_len: from.len(),
     };
     // SAFETY: it is this process's id, and its own byte.
-    let copied = unsafe { copy_to(pid(), &[piece], to.as_mut_ptr()) };
+    let copied = unsafe { copy_to(tid(), &[piece], to.as_mut_ptr()) };
     copied == 1 && to == from
 }
 

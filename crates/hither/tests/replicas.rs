@@ -225,21 +225,25 @@ fn a_removed_file_is_given_up() {
 }
 
 /// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file
-/// has, leave its offset where it belongs, and no descriptor behind.
+/// has, leave its offset where it belongs, and no descriptor behind. Also of a program whose first
+/// thread has ended.
 #[test]
 fn what_is_sent_is_what_the_file_has() {
-    let folder = folder("replicas/send");
-    let run = hither(folder.path())
-        .args(["./program", "file", "2000"])
-        .output()
-        .expect("hither runs");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{said}");
-    let figures = figures(&run);
-    if is_left_alone(&figures) {
-        return;
+    for by in [&["2000"][..], &["2000", "late"]] {
+        let folder = folder("replicas/send");
+        let run = hither(folder.path())
+            .args(["./program", "file"])
+            .args(by)
+            .output()
+            .expect("hither runs");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{said}");
+        let figures = figures(&run);
+        if is_left_alone(&figures) {
+            return;
+        }
+        assert!(figures["reads_served"].as_u64() > Some(500), "{figures}");
     }
-    assert!(figures["reads_served"].as_u64() > Some(500), "{figures}");
 }
 
 /// What was decided follows from what was heard.

@@ -318,7 +318,7 @@ impl Worker {
             for (&index, &state) in indices.iter().zip(&states) {
                 match state {
                     PageState::On(at) if at == node => {
-                        let number = self.huge_number(Address(address(&index).0));
+                        let number = self.huge_number(address(&index));
                         moved.moved += 1;
                         moved.huge += u32::from(huge.whole.remove(&number));
                     }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
-use hither_ids::{Address, FileKey, Pid, Tid};
+use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_session::record::{self, RUN_TIME_CODE, Record};
@@ -126,7 +126,7 @@ impl Definitions {
         let maps = &mut self.perf_maps;
         let name: Box<str> = pids
             .iter()
-            .find_map(|&pid| maps.name(pid, Address(address).0).map(Box::from))?;
+            .find_map(|&pid| maps.name(pid, address).map(Box::from))?;
         let hash = name
             .bytes()
             .fold(0, |hash, byte| mix(hash ^ u64::from(byte)));

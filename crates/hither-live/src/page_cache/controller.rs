@@ -40,12 +40,12 @@ use hither_core::{Access, AccessResult, Block, Object, Op, Process, Site, Spec, 
 use hither_ids::{FileKey, Tid};
 use rustc_hash::FxHashMap;
 
-use self::attribution::Attribution;
+use self::attribution::{Attribution, CountedFile};
 pub(crate) use self::byte_ranges::ByteRanges;
 use self::cache::{SimulatedCache, blocks};
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
-pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
+pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, CHUNK_BYTES, EXTENT_BYTES};
 use self::extents::{BlockRun, ExtentPosition, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
@@ -216,7 +216,12 @@ impl Controller for PageCacheController {
                 ref read,
             } => {
                 let file = self.file(file);
-                self.file_counted(file, cached_bytes, counts_reads, read.as_ref(), out);
+                let counted = CountedFile {
+                    cached_bytes,
+                    counts_reads,
+                    read: read.clone(),
+                };
+                self.file_counted(file, counted, out);
             }
             Input::Access {
                 file,
@@ -302,6 +307,7 @@ impl Controller for PageCacheController {
                 transferred_bytes,
             } => {
                 self.attribution.transferred(transferred_bytes);
+                self.judge_counted(out);
                 self.stored(bytes, out);
             }
             Input::Unaccounted => self.storage.distrust(),

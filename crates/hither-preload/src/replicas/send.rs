@@ -219,8 +219,8 @@ unsafe fn copied(from: *const off_t, to: *mut off_t) -> bool {
         iov_base: from.cast_mut().cast(),
         iov_len: size_of::<off_t>(),
     };
-    // SAFETY: it is this process's id, and as the caller says.
-    let copied = unsafe { syscalls::copy_to(syscalls::pid(), &[piece], to.cast()) };
+    // SAFETY: it is a thread of this process, and as the caller says.
+    let copied = unsafe { syscalls::copy_to(syscalls::tid(), &[piece], to.cast()) };
     copied == size_of::<off_t>()
 }
 

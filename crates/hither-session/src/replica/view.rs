@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
-use hither_ids::Pid;
+use hither_ids::{Pid, Tid};
 use libc::iovec;
 
 use super::{
@@ -323,18 +323,18 @@ impl View {
         let left = self.bytes(of).saturating_sub(offset);
         let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
         // Asked for each time: a child of a fork that nobody saw would write to its parent.
-        let process = syscalls::pid();
+        let thread = syscalls::tid();
         let mut done = 0;
         loop {
             let at = offset + done as u64;
             // SAFETY: as the caller says; `done` bytes are behind.
             let part =
-                unsafe { self.read_part(process, of, at, to.wrapping_add(done), count - done) };
+                unsafe { self.read_part(thread, of, at, to.wrapping_add(done), count - done) };
             done += match part {
                 Ok(part) => part,
                 Err(copied) => {
                     // SAFETY: so many bytes were copied there.
-                    unsafe { wipe(process, to, done + copied) };
+                    unsafe { wipe(thread, to, done + copied) };
                     return None;
                 }
             };
@@ -350,7 +350,7 @@ impl View {
     /// As [`View::read`].
     unsafe fn read_part(
         &self,
-        process: Pid,
+        thread: Tid,
         of: Match,
         offset: u64,
         to: *mut u8,
@@ -360,7 +360,7 @@ impl View {
         let pieces = found.vector();
         // SAFETY: as the caller says.
         let copied =
-            unsafe { syscalls::copy_to(process, pieces.get(..found.blocks).unwrap_or(&[]), to) };
+            unsafe { syscalls::copy_to(thread, pieces.get(..found.blocks).unwrap_or(&[]), to) };
         if copied == found.count && self.are_unchanged(&found) {
             Ok(copied)
         } else {
@@ -491,7 +491,7 @@ impl View {
 /// # Safety
 /// So many bytes at `to` were copied there by the caller.
 #[cold]
-unsafe fn wipe(process: Pid, to: *mut u8, bytes: usize) {
+unsafe fn wipe(thread: Tid, to: *mut u8, bytes: usize) {
     static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     for at in (0..bytes).step_by(ZEROES.len()) {
         let piece = iovec {
@@ -499,7 +499,7 @@ unsafe fn wipe(process: Pid, to: *mut u8, bytes: usize) {
             iov_len: ZEROES.len().min(bytes - at),
         };
         // SAFETY: as the caller says.
-        unsafe { syscalls::copy_to(process, &[piece], to.wrapping_add(at)) };
+        unsafe { syscalls::copy_to(thread, &[piece], to.wrapping_add(at)) };
     }
 }
 

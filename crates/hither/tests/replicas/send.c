@@ -1,7 +1,8 @@
 // Sends a file again and again, and checks what is received: to a socket that does not wait, and to
 // one that does, while signals come.
 //
-//   send FILE ROUNDS         prints how many sends were cut short
+//   send FILE ROUNDS [late]  prints how many sends were cut short; `late`: after the first thread
+//                            has ended
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -124,8 +125,8 @@ static void waiting(long rounds) {
     pthread_join(thread, NULL);
 }
 
-int main(int count, char **words) {
-    (void)count;
+static void *all(void *given) {
+    char **words = given;
     for (int at = 0; at < BYTES; at++) content[at] = next(256);
     int to = open(words[1], O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (to < 0 || write(to, content, BYTES) != BYTES) die(words[1]);
@@ -144,5 +145,18 @@ int main(int count, char **words) {
     // No descriptor was left behind.
     int lowest = dup(file);
     printf("%lu %d\n", cut, lowest);
-    return lowest == file + 1 ? 0 : 4;
+    exit(lowest == file + 1 ? 0 : 4);
+}
+
+static void *late(void *words) {
+    // The first thread is a zombie then.
+    usleep(100000);
+    return all(words);
+}
+
+int main(int count, char **words) {
+    pthread_t thread;
+    if (count < 4) all(words);
+    pthread_create(&thread, NULL, late, words);
+    pthread_exit(NULL);
 }

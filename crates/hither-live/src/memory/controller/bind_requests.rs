@@ -23,7 +23,7 @@ impl PlacementController {
     /// A program has bound a range, or could not.
     pub(super) fn bound(
         &mut self,
-        (pid, start, length): (Pid, u64, u64),
+        (pid, start, length): (Pid, Address, u64),
         nodes: u64,
         error: u32,
         site: bool,
@@ -34,7 +34,7 @@ impl PlacementController {
             0 => self.summary.ranges_bound += u64::from(nodes != 0),
             _ => self.summary.ranges_refused += 1,
         }
-        let Some((start, end)) = self.regions.pages_within(Address(start), length) else {
+        let Some((start, end)) = self.regions.pages_within(start, length) else {
             return;
         };
         if error == OWN_POLICY {

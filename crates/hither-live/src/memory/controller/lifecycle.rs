@@ -92,7 +92,7 @@ impl PlacementController {
         self.tracked[object.index()] = Some(TrackedRegion {
             pid,
             process: self.process(pid),
-            start: Address(range.0.0),
+            start: range.0,
             pages,
             base: None,
             kind,
@@ -163,12 +163,12 @@ impl PlacementController {
         &mut self,
         now_ns: u64,
         pid: Pid,
-        (start, pages): (u64, u32),
+        (start, pages): (Address, u32),
         for_good: bool,
         out: &mut Vec<Decision>,
     ) {
         self.summary.unarmed += u64::from(pages);
-        let found = self.regions.find(pid, Address(start));
+        let found = self.regions.find(pid, start);
         let Some(migration) = &mut self.migration else {
             return;
         };

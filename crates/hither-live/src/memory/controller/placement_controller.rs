@@ -158,14 +158,14 @@ impl PlacementController {
                 nodes,
                 error,
                 site,
-            } => self.bound((pid, start.0, length), nodes, error, site, out),
+            } => self.bound((pid, start, length), nodes, error, site, out),
             &Input::Unarmed {
                 pid,
                 start,
                 pages,
                 for_good,
                 ..
-            } => self.unarmed(now_ns, pid, (start.0, pages), for_good, out),
+            } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
             Input::Moved(moved) => self.moved(now_ns, moved, out),
             Input::Usage { used } => {
                 self.host.set_used_frames(used);

@@ -1,6 +1,8 @@
 //! Pages that are armed and were not touched since, and the touches of others that are no samples
 //! yet.
 
+use std::ops::Range;
+
 use hither_core::Object;
 use hither_ids::{PageIndex, Tid};
 use rustc_hash::FxHashMap;
@@ -34,7 +36,7 @@ impl ArmedPages {
     }
 
     /// Whether all of these pages are.
-    pub(super) fn contains_all(&self, object: Object, mut pages: std::ops::Range<u32>) -> bool {
+    pub(super) fn contains_all(&self, object: Object, mut pages: Range<u32>) -> bool {
         pages.all(|page| self.contains(object, PageIndex(page)))
     }
 
@@ -124,6 +126,13 @@ impl Touches {
         self.by_entry.remove(&TouchedEntry { tid, object, entry })
     }
 
+    /// Pages of a region were unmapped, and nobody will say where they were.
+    pub(super) fn cut(&mut self, object: Object, pages: &Range<u32>) {
+        let entries = pages.start / ENTRY_PAGES..pages.end.div_ceil(ENTRY_PAGES);
+        self.by_entry
+            .retain(|touched, _| touched.object != object || !entries.contains(&touched.entry));
+    }
+
     /// Nothing of a region was touched.
     pub(super) fn forget(&mut self, object: Object) {
         self.by_entry.retain(|touched, _| touched.object != object);
@@ -160,6 +169,9 @@ mod tests {
         let taken = touches.take(Tid(7), (one, PageIndex(17))).expect("touched");
         assert_eq!((taken.pages, taken.cpu), (2, 7));
         assert!(touches.take(Tid(7), (one, PageIndex(17))).is_none());
+        // Page 40 is of the entry that is cut.
+        touches.cut(one, &(47..48));
+        assert!(touches.add(Tid(7), (one, PageIndex(40)), 7));
         touches.forget(one);
         assert!(touches.by_entry.is_empty());
     }

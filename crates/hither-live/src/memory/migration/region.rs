@@ -106,7 +106,7 @@ fn page_ranges(
             _ => ranges.push((
                 run.end,
                 PageRange {
-                    start: Address(address(run.start).0),
+                    start: address(run.start),
                     pages: run.len() as u32,
                 },
             )),

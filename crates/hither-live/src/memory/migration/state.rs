@@ -150,6 +150,7 @@ impl Migration {
         let cell_pages = region.counts.cell_pages();
         let whole = pages.start.div_ceil(cell_pages)..pages.end / cell_pages;
         whole.for_each(|cell| self.host.remove(Block(region.base + cell)));
+        self.touches.cut(object, &pages);
         region.cuts.push(pages);
     }
 

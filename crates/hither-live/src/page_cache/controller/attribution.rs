@@ -21,6 +21,17 @@ pub(super) struct UncountedFile {
     pub(super) is_asked: bool,
 }
 
+/// What the kernel has said of such a file.
+#[derive(Clone, Debug)]
+pub(super) struct CountedFile {
+    /// So much of it is cached, if that can be said.
+    pub(super) cached_bytes: Option<u64>,
+    /// Whether its file system counts reads.
+    pub(super) counts_reads: bool,
+    /// What was read of it by then.
+    pub(super) read: Option<Range<u64>>,
+}
+
 /// How far a file is read on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadOn {
@@ -40,6 +51,8 @@ pub(super) struct Attribution {
     /// What of it lies in files that are known.
     pub(super) attributed_bytes: u64,
     pub(super) uncounted: FxHashMap<u32, UncountedFile>,
+    /// Those that are judged at the next count of what programs have transferred.
+    pub(super) counted: Vec<(u32, CountedFile)>,
     pub(super) read_on: FxHashMap<u32, ReadOn>,
     /// What others seem to have cached ahead of a reader. It holds if no program has come near by
     /// then: records of reads may be under way.

@@ -37,6 +37,9 @@ pub(crate) const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
 /// KiB pages).
 pub(crate) const EXTENT_BYTES: u64 = 2 << 20;
 
+/// Where nothing is cached of so much, extents are not asked one by one.
+pub(crate) const CHUNK_BYTES: u64 = 32 * EXTENT_BYTES;
+
 /// Blocks of an extent.
 pub(super) const BLOCKS_PER_EXTENT: u32 = (EXTENT_BYTES / BLOCK_BYTES) as u32;
 

@@ -162,10 +162,10 @@ impl CacheLimit {
         }
     }
 
-    /// What other programs have cached of a file from an offset on.
-    pub(super) fn foreign_from(&self, file: u32, offset: u64) -> Vec<Range<u64>> {
+    /// What other programs have cached of a range of a file.
+    pub(super) fn foreign_within(&self, file: u32, range: Range<u64>) -> Vec<Range<u64>> {
         let of_file = self.files.get(&file);
-        let foreign = of_file.map(|of_file| of_file.foreign.within(offset..u64::MAX));
+        let foreign = of_file.map(|of_file| of_file.foreign.within(range));
         foreign.into_iter().flatten().collect()
     }
 

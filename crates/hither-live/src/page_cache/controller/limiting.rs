@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::event::{Decision, Input, Order};
 use super::PageCacheController;
-use super::extents::{BLOCK_BYTES, BlockRun, ExtentPosition};
+use super::extents::{BLOCK_BYTES, BlockRun, CHUNK_BYTES, ExtentPosition};
 use super::limit::{CacheLimit, MARKED_BYTES_MAX};
 
 impl PageCacheController {
@@ -149,10 +149,12 @@ impl PageCacheController {
             return;
         };
         if let Some((file, offset, questions)) = self.unexplained.next() {
+            // A question is about a chunk at most.
+            let end = offset.saturating_add(CHUNK_BYTES.saturating_mul(questions.into()));
             out.push(Decision::Order(Order::CountExtents {
                 file: self.files[file as usize].key,
                 offset,
-                foreign: limit.foreign_from(file, offset),
+                foreign: limit.foreign_within(file, offset..end),
                 questions,
             }));
         }

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
-use super::attribution::{AHEAD_BYTES, UncountedFile};
+use super::attribution::{AHEAD_BYTES, CountedFile, UncountedFile};
 use super::extents::{EXTENT_BYTES, ExtentPosition};
 use crate::program_files::CachedBefore;
 
@@ -73,15 +73,44 @@ impl PageCacheController {
         }));
     }
 
-    /// So much of a file is cached, if that can be said, and this range of it was read by then.
+    /// So much of a file is cached, if that can be said, and this range of it was read by then. If
+    /// that is more than programs have transferred by the last count, it is judged after the next
+    /// one, which has all that they had brought in of it.
     pub(super) fn file_counted(
         &mut self,
         file: u32,
-        cached_bytes: Option<u64>,
-        counts_reads: bool,
-        read: Option<&Range<u64>>,
+        counted: CountedFile,
         out: &mut Vec<Decision>,
     ) {
+        let Some(of) = self.attribution.uncounted.get(&file) else {
+            return;
+        };
+        let own = self.attribution.brought_in_bytes();
+        let is_more = counted.cached_bytes.is_some_and(|cached| own < cached);
+        if is_more && counted.counts_reads && !of.is_asked {
+            if self.attribution.counted.is_empty() {
+                out.push(Decision::Order(Order::Count));
+            }
+            self.attribution.counted.push((file, counted));
+        } else {
+            self.find_foreign(file, counted, out);
+        }
+    }
+
+    /// What programs have transferred is counted.
+    pub(super) fn judge_counted(&mut self, out: &mut Vec<Decision>) {
+        for (file, counted) in std::mem::take(&mut self.attribution.counted) {
+            self.find_foreign(file, counted, out);
+        }
+    }
+
+    /// Has what others have cached of a file found.
+    fn find_foreign(&mut self, file: u32, counted: CountedFile, out: &mut Vec<Decision>) {
+        let CountedFile {
+            cached_bytes,
+            counts_reads,
+            read,
+        } = counted;
         let Some(of) = self.attribution.uncounted.remove(&file) else {
             return;
         };
@@ -98,7 +127,7 @@ impl PageCacheController {
         if cached_bytes == 0 || !of.is_asked && counts_reads && cached_bytes <= own {
             return;
         }
-        let reached = self.reached(file, read);
+        let reached = self.reached(file, read.as_ref());
         let (ranges, by_extent) = if self.limit.is_some() {
             let ahead = reached.end.clamp(rest.start, rest.end)..rest.end;
             let ranges = if of.is_asked {
@@ -302,8 +331,13 @@ mod tests {
         let asked = ordered(&mut controller(None), vec![opened(None)]);
         assert_eq!(asked, [Order::CountFile { file: FileKey(1) }]);
         let ordered = |transferred, counted| {
+            let mut controller = controller(None);
             let inputs = vec![stored(transferred), opened(None), counted];
-            ordered(&mut controller(None), inputs)
+            match &ordered(&mut controller, inputs)[..] {
+                // It may be more by now.
+                [Order::Count] => ordered(&mut controller, vec![stored(transferred)]),
+                found => found.to_vec(),
+            }
         };
         let some = Some(40 * EXTENT_BYTES);
         assert_eq!(ordered(40 * EXTENT_BYTES, counted(some, true)), []);
@@ -316,6 +350,21 @@ mod tests {
         let outside = found(outside, true);
         assert_eq!(ordered(30 * EXTENT_BYTES, counted(some, true)), outside);
         assert_eq!(ordered(90 * EXTENT_BYTES, counted(some, false)), outside);
+    }
+
+    /// What programs have brought in until they are asked is in the count after that.
+    #[test]
+    fn files_are_judged_by_what_was_transferred_after_they_were_counted() {
+        let mut controller = controller(None);
+        let counted = counted(Some(40 * EXTENT_BYTES), true);
+        assert_eq!(
+            ordered(&mut controller, vec![opened(None), counted]),
+            [Order::Count]
+        );
+        assert_eq!(
+            ordered(&mut controller, vec![stored(40 * EXTENT_BYTES)]),
+            []
+        );
     }
 
     #[test]

@@ -78,8 +78,6 @@ pub(crate) struct PageCacheActuator {
     transferred: Transferred,
     /// The CPU time of the last count.
     counting_ns: u64,
-    /// The controller has asked for a count.
-    count_now: bool,
     refaulted_bytes: u64,
     count_storage: Periodic,
     /// Programs report no accesses.
@@ -178,8 +176,7 @@ impl Actuator for PageCacheActuator {
     fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
         self.take(context, now_ns, poll.inputs);
-        let asked = std::mem::take(&mut self.count_now);
-        if asked || self.paused || poll.last || self.count_storage.is_due(now_ns) {
+        if self.paused || poll.last || self.count_storage.is_due(now_ns) {
             self.count_storage(context, now_ns);
         }
         if self.check_residency.is_due(now_ns) {
@@ -258,7 +255,6 @@ impl PageCacheActuator {
             processes: None,
             transferred: Transferred::default(),
             counting_ns: 0,
-            count_now: false,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
             paused: !reported,
@@ -475,16 +471,10 @@ impl PageCacheActuator {
         while let Some(order) = context.orders.pop_front() {
             match order {
                 Order::FindAbsent { file, offsets } => self.find_absent(context, file, &offsets),
-                Order::CountFile { file } => {
-                    let mut files = vec![file];
-                    context.orders.retain(|order| match *order {
-                        Order::CountFile { file } => {
-                            files.push(file);
-                            false
-                        }
-                        _ => true,
-                    });
-                    self.count_files(context, now_ns, &files, events);
+                Order::CountFile { file } => self.count_file(context, now_ns, file, events),
+                Order::Count => self.count_storage(context, now_ns),
+                Order::FindAhead { file, ranges } => {
+                    self.find_ahead(context, now_ns, file, &ranges);
                 }
                 Order::FindPreexisting {
                     file,
@@ -498,9 +488,6 @@ impl PageCacheActuator {
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Order::FindAhead { file, ranges } => {
-                    self.find_ahead(context, now_ns, file, &ranges);
-                }
                 Order::CountExtents {
                     file,
                     offset,
@@ -510,7 +497,6 @@ impl PageCacheActuator {
                 Order::DisableReadahead => context.run.disable_readahead(),
                 Order::Unwatch { file } => self.mapped_files.unwatch(file),
                 Order::Pause { paused } => pauses = Some(paused),
-                Order::Count => self.count_now = true,
             }
         }
         if let Some(paused) = pauses {

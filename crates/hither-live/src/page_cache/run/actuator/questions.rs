@@ -7,13 +7,10 @@ use hither_kernel::cached_parts::{self, Effort};
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
 
-use super::super::super::controller::{ByteRanges, EXTENT_BYTES, PageCacheController};
+use super::super::super::controller::{ByteRanges, CHUNK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{CachedExtent, Input, TimedInput};
 use super::PageCacheActuator;
 use crate::mechanism::Context;
-
-/// Where nothing is cached of so much, its extents are not asked one by one.
-const CHUNK_BYTES: u64 = 32 * EXTENT_BYTES;
 
 /// A question takes 0.3 to 0.5 us.
 const EFFORT: Effort = Effort {
@@ -22,53 +19,33 @@ const EFFORT: Effort = Effort {
 };
 
 impl PageCacheActuator {
-    /// Says how much of files is cached, and what programs have read of them by now: `events` are
+    /// Says how much of a file is cached, and what programs have read of it by now: `events` are
     /// not given to the controller yet.
-    ///
-    /// What programs have transferred is counted once, as they may open thousands of files, and
-    /// after all files are asked: so it has all that programs had brought in of them.
-    pub(super) fn count_files(
+    pub(super) fn count_file(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
-        files: &[FileKey],
+        file: FileKey,
         events: &[TimedInput],
     ) {
-        let (mut inputs, mut are_cached) = (Vec::new(), false);
-        for &file in files {
-            let (cached_bytes, counts_reads) = self.cached_of(file);
-            are_cached |= counts_reads && cached_bytes.is_some_and(|bytes| bytes > 0);
-            inputs.push(Input::FileCounted {
-                file,
-                cached_bytes,
-                counts_reads,
-                read: read_of(file, events),
-            });
-        }
-        if are_cached {
-            self.count_storage(context, now_ns);
-        }
-        for input in inputs {
-            context.input(now_ns, input);
-        }
-    }
-
-    /// How much of a file is cached, if the kernel says so, and whether its file system counts
-    /// reads.
-    fn cached_of(&mut self, file: FileKey) -> (Option<u64>, bool) {
-        let Ok(opened) = self.program_files.open(file) else {
-            return (None, false);
-        };
-        let cached = opened.cached(0, opened.size());
-        let cached_bytes = match cached {
-            Ok(cached) => Some(cached.pages * page_bytes()),
-            Err(refused) => {
-                self.report.unseen = Some(refused);
-                self.report.unknown_files += u64::from(self.limiter.is_some());
-                None
+        let (mut cached_bytes, mut counts_reads) = (None, false);
+        if let Ok(opened) = self.program_files.open(file) {
+            counts_reads = opened.counts_reads();
+            match opened.cached(0, opened.size()) {
+                Ok(cached) => cached_bytes = Some(cached.pages * page_bytes()),
+                Err(refused) => {
+                    self.report.unseen = Some(refused);
+                    self.report.unknown_files += u64::from(self.limiter.is_some());
+                }
             }
+        }
+        let counted = Input::FileCounted {
+            file,
+            cached_bytes,
+            counts_reads,
+            read: read_of(file, events),
         };
-        (cached_bytes, opened.counts_reads())
+        context.input(now_ns, counted);
     }
 
     /// Says what is cached of ranges that programs have not come to: to the page, or by extent.
