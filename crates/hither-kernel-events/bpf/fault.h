@@ -65,6 +65,7 @@ int map_pages(u64 *context)
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread;
+	u64 number;
 
 	if (!observes_task(task))
 		return 0;
@@ -72,16 +73,14 @@ int map_pages(u64 *context)
 	if (!observes_device(pages.inode->i_sb->s_dev))
 		return 0;
 	thread = thread_of(task);
-	if (thread) {
-		u64 number = faults_completed(task) + 1;
-
-		if (thread->fault.number == number)
-			pages.flags = FLAG_SAME_FAULT;
-		thread->mapped_by_fault = number;
-	}
+	number = faults_completed(task) + 1;
+	if (thread && thread->fault.number == number)
+		pages.flags = FLAG_SAME_FAULT;
 	if (!samples(&pages))
 		return 0;
 	know(task, thread, &pages);
-	report_pages(context, task, &pages);
+	/* What was not said is not of the same fault as anything. */
+	if (!report_pages(context, task, &pages) && thread)
+		thread->mapped_by_fault = number;
 	return 0;
 }

@@ -240,8 +240,9 @@ static ALWAYS_INLINE void fill_file(struct event *event, struct inode *inode)
 	event->generation = inode->i_generation;
 }
 
-/* Reports pages of a file. The user stack says where a program was that asked for them. */
-static FUNCTION void report_pages(void *context, struct task_struct *task, struct pages *pages)
+/* Reports pages of a file: 0 if there was room. The user stack says where a program was that asked
+ * for them. */
+static FUNCTION long report_pages(void *context, struct task_struct *task, struct pages *pages)
 {
 	u8 kind = pages->kind, flags = pages->flags;
 
@@ -252,7 +253,7 @@ static FUNCTION void report_pages(void *context, struct task_struct *task, struc
 		long bytes;
 
 		if (!event)
-			return;
+			return -1;
 		fill(&event->common, task, kind, flags);
 		fill_file(&event->common, pages->inode);
 		event->first_page = pages->first;
@@ -262,7 +263,7 @@ static FUNCTION void report_pages(void *context, struct task_struct *task, struc
 		if (bytes < 0 || bytes > (long)sizeof(event->stack))
 			bytes = 0;
 		event->common.payload = bytes;
-		send(event, fixed + bytes, kind);
+		return send(event, fixed + bytes, kind);
 	} else {
 		struct {
 			struct event common;
@@ -274,6 +275,6 @@ static FUNCTION void report_pages(void *context, struct task_struct *task, struc
 		fill_file(&event.common, pages->inode);
 		event.first_page = pages->first;
 		event.last_page = pages->last;
-		send(&event, sizeof(event), kind);
+		return send(&event, sizeof(event), kind);
 	}
 }

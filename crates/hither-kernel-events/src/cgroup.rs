@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::mounts::Mounts;
 
 /// A cgroup, with all that are below it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroup {
+    folder: PathBuf,
     /// The kernel's number of it, which is the inode of its folder.
     pub(crate) id: u64,
     /// Whether it is one of the memory controller in the first version's hierarchies.
@@ -27,15 +28,100 @@ impl Cgroup {
         let full = fs::canonicalize(path).map_err(read)?;
         let id = fs::metadata(&full).map_err(read)?.ino();
         let mounts = Mounts::read()?;
-        let of_memory = |options: &str| options.split(',').any(|option| option == "memory");
-        let is_memory_hierarchy = match mounts.of(&full) {
-            Some(mount) if mount.kind == "cgroup2" => false,
-            Some(mount) if mount.kind == "cgroup" && of_memory(&mount.options) => true,
-            _ => return Err(Error::NoCgroup(path.display().to_string())),
+        match mounts.of(&full).filter(|mount| mount.is_cgroup()) {
+            Some(mount) => Ok(Cgroup {
+                id,
+                is_memory_hierarchy: mount.kind != "cgroup2",
+                folder: full.clone(),
+            }),
+            None => Err(Error::NoCgroup(path.display().to_string())),
+        }
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The cgroup of a systemd unit, a service unless its name says otherwise.
+    pub fn of_unit(name: &str) -> Result<Cgroup, Error> {
+        let kinds = [".service", ".scope", ".slice"];
+        let has_kind = kinds.iter().any(|kind| name.ends_with(kind));
+        let full = if has_kind {
+            name.to_owned()
+        } else {
+            format!("{name}.service")
         };
-        Ok(Cgroup {
-            id,
-            is_memory_hierarchy,
-        })
+        Cgroup::called(&|folder| folder == full)
+    }
+
+    /// The cgroup of a container, by the first digits of its ID: that of Docker, Podman,
+    /// containerd or CRI-O.
+    pub fn of_container(id: &str) -> Result<Cgroup, Error> {
+        Cgroup::called(&|folder| is_of_container(folder, id))
+    }
+
+    /// The cgroup whose folder has such a name. Those below one are not looked at.
+    fn called(is_it: &dyn Fn(&str) -> bool) -> Result<Cgroup, Error> {
+        for hierarchy in Mounts::read()?.cgroup_hierarchies() {
+            let mut found = Vec::new();
+            find(&hierarchy.at, is_it, &mut found);
+            match &found[..] {
+                [] => {}
+                [only] => return Cgroup::at(only),
+                [first, second, ..] => {
+                    return Err(Error::SeveralCgroups {
+                        first: first.display().to_string(),
+                        second: second.display().to_string(),
+                    });
+                }
+            }
+        }
+        Err(Error::NoSuchCgroup)
+    }
+}
+
+/// Finds folders by their names. One that cannot be read has been removed meanwhile, or is not for
+/// this user.
+fn find(folder: &Path, is_it: &dyn Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if is_it(&entry.file_name().to_string_lossy()) {
+            found.push(entry.path());
+        } else {
+            find(&entry.path(), is_it, found);
+        }
+    }
+}
+
+/// Whether a cgroup's folder is that of a container: of its ID, or `docker-ID.scope` and the like.
+/// The monitor beside a container (`conmon`) is not part of it.
+fn is_of_container(folder: &str, id: &str) -> bool {
+    const ID_DIGITS: usize = 64;
+    let (before, full) = match folder.trim_end_matches(".scope").rsplit_once('-') {
+        Some(parts) => parts,
+        None => ("", folder),
+    };
+    let is_id = full.len() == ID_DIGITS && full.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id && !id.is_empty() && full.starts_with(id) && !before.ends_with("conmon")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_are_known_by_their_folders() {
+        let id = "0123456789abcdef".repeat(4);
+        let is_it = |folder: String| is_of_container(&folder, "0123456789ab");
+        assert!(is_it(id.clone()));
+        assert!(is_it(format!("docker-{id}.scope")));
+        assert!(is_it(format!("cri-containerd-{id}.scope")));
+        assert!(!is_it(format!("libpod-conmon-{id}.scope")));
+        assert!(!is_it(format!("docker-f{}.scope", &id[1..])));
+        assert!(!is_it("0123456789ab".to_owned()));
+        assert!(!is_of_container(&id, ""));
     }
 }

@@ -4,12 +4,17 @@ use std::io;
 
 use aya::programs::ProgramError;
 
+use crate::obstacle::Obstacle;
+
 /// Why nothing can be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not describe its types, so that the programs cannot be fitted to it.
-    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
-    NoBtf(#[source] aya::BtfError),
+    /// This is in the way.
+    #[error("{0}")]
+    Obstacle(Obstacle),
+    /// The kernel's description of its types cannot be read.
+    #[error("the kernel's BTF cannot be read (/sys/kernel/btf/vmlinux)")]
+    Btf(#[source] aya::BtfError),
     /// The object with the programs was refused.
     #[error("the programs cannot be loaded")]
     Load(#[source] aya::EbpfError),
@@ -40,9 +45,17 @@ pub enum Error {
     /// Neither a cgroup of the second version nor one of the memory controller.
     #[error("{0} is neither a cgroup v2 nor one of the memory controller")]
     NoCgroup(String),
-    /// Processes have other numbers here than the programs see.
-    #[error("not in the initial pid namespace")]
-    PidNamespace,
+    /// No cgroup is called so.
+    #[error("there is no such cgroup")]
+    NoSuchCgroup,
+    /// More than one cgroup is called so.
+    #[error("both {first} and {second} are called so: choose one with its path")]
+    SeveralCgroups {
+        /// The path of one.
+        first: String,
+        /// The path of another.
+        second: String,
+    },
     /// A file of /proc or /sys could not be read.
     #[error("{path}")]
     Read {
@@ -52,4 +65,19 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+}
+
+impl Error {
+    /// With what has led to it, in one line. What the verifier says goes on for pages.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let line = error.to_string();
+            text.push_str(": ");
+            text.push_str(line.lines().next().unwrap_or_default());
+            cause = error.source();
+        }
+        text
+    }
 }

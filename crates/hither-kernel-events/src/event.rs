@@ -76,6 +76,18 @@ impl Kind {
         KINDS.iter().map(|source| source.kind)
     }
 
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "reads",
+            Kind::Fault => "faults",
+            Kind::Map => "mapped pages",
+            Kind::Insert => "pages that come",
+            Kind::Evict => "pages that go",
+            Kind::Dirty => "writes",
+        }
+    }
+
     /// The tracepoint that reports it.
     pub fn tracepoint(self) -> &'static str {
         self.source().tracepoint

@@ -68,7 +68,25 @@ impl Mounts {
     }
 }
 
+impl Mounts {
+    /// The hierarchies of cgroups that can be observed, the second version's first.
+    pub(crate) fn cgroup_hierarchies(&self) -> impl Iterator<Item = &Mount> {
+        let of_version = |second| {
+            let all = self.0.iter();
+            all.filter(move |mount| mount.is_cgroup() && (mount.kind == "cgroup2") == second)
+        };
+        of_version(true).chain(of_version(false))
+    }
+}
+
 impl Mount {
+    /// Whether its cgroups can be observed: those of the second version, or of the memory
+    /// controller in the first.
+    pub(crate) fn is_cgroup(&self) -> bool {
+        let mut options = self.options.split(',');
+        self.kind == "cgroup2" || self.kind == "cgroup" && options.any(|option| option == "memory")
+    }
+
     fn parse(line: &[u8]) -> Option<Mount> {
         let mut words = line.split(|byte| *byte == b' ');
         let numbers = std::str::from_utf8(words.nth(2)?).ok()?;

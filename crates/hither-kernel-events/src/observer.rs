@@ -1,21 +1,20 @@
 //! Loads and attaches the programs, and reads their ring.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use hither_ids::Pid;
-use hither_kernel::pid_namespace;
 use hither_kernel::process::monotonic_ns;
-use hither_kernel::process_tree::ProcessTree;
 
 use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::{Event, Kind, number};
+use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
+use crate::processes::{children_of, is_alive};
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
@@ -26,9 +25,6 @@ const PROCESS_PROGRAMS: &[(&str, &str)] = &[
     ("sched_process_exec", "follow_exec"),
     ("sched_process_exit", "follow_exit"),
 ];
-
-/// The inode of the initial pid namespace, a constant of the kernel.
-const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
@@ -73,10 +69,10 @@ impl Lost {
 impl Observer {
     /// Observes from now on what `options` say.
     pub fn new(options: &Options) -> Result<Observer, Error> {
-        if !is_initial_pid_namespace() {
-            return Err(Error::PidNamespace);
+        if let Some(obstacle) = Obstacle::all().next() {
+            return Err(Error::Obstacle(obstacle));
         }
-        let btf = Btf::from_sys_fs().map_err(Error::NoBtf)?;
+        let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
         let mut programs = load(options, &btf)?;
         let mut observer = Observer {
             ring: map(&mut programs, "ring")?,
@@ -134,7 +130,6 @@ impl Observer {
     /// Observes this process and those below it, too, by its number in the initial pid namespace.
     /// What they start from now on is observed without that.
     pub fn follow(&mut self, process: Pid) -> Result<(), Error> {
-        let mut tree = ProcessTree::of(process);
         let mut new = BTreeSet::from([process]);
         let mut followed = BTreeSet::new();
         // A process that is not followed yet may start another one meanwhile.
@@ -144,13 +139,12 @@ impl Observer {
                     .insert(process.0, 1, 0)
                     .map_err(refused("processes"))?;
                 // Its end was not seen: the number may become another process's.
-                if !Path::new(&format!("/proc/{process}")).exists() {
+                if !is_alive(*process) {
                     let _ = self.processes.remove(&process.0);
                 }
             }
             followed.append(&mut new);
-            tree.transferred();
-            new = tree.processes().difference(&followed).copied().collect();
+            new = &children_of(&followed) - &followed;
         }
         Ok(())
     }
@@ -202,11 +196,6 @@ impl Observer {
     }
 }
 
-/// Whether processes have the same numbers here as in the programs.
-pub(crate) fn is_initial_pid_namespace() -> bool {
-    pid_namespace::own_inode() == INITIAL_PID_NAMESPACE
-}
-
 fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let own = std::process::id();
     let scope = options.scope.number();
@@ -215,7 +204,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let files = u32::from(options.files);
     let sampled_below = options.sampling.below();
     let cgroup = match &options.scope {
-        Scope::Cgroup(cgroup) => *cgroup,
+        Scope::Cgroup(cgroup) => cgroup.clone(),
         _ => Cgroup::default(),
     };
     let memory_hierarchy = u32::from(cgroup.is_memory_hierarchy);

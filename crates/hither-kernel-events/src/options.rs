@@ -21,8 +21,8 @@ pub struct Options {
     pub devices: Vec<Device>,
     /// Which pages.
     pub sampling: Sampling,
-    /// Whether files are reported before the first event about their pages. Without, what comes
-    /// into the page cache and leaves it is only seen where the scope is everything.
+    /// Whether files are reported before the first event about their pages. Without, what
+    /// leaves the page cache is only seen where the scope is everything.
     pub files: bool,
     /// Whether events have the user stack. The kernel follows frame pointers.
     pub stacks: bool,

@@ -416,7 +416,8 @@ fn the_processes_of_a_cgroup_and_those_below_are_seen() {
             continue;
         }
         tried += 1;
-        let group = Path::new(root).join(format!("hither-events-{}", std::process::id()));
+        let unit = format!("hither-events-{}", std::process::id());
+        let group = Path::new(root).join(format!("{unit}.service"));
         let below = group.join("below");
         fs::create_dir_all(&below).unwrap();
         let file = scratch.file("data", 10, true);
@@ -426,8 +427,11 @@ fn the_processes_of_a_cgroup_and_those_below_are_seen() {
             program
         });
         let other = scratch.start("pread", &file, &[(0, 4096)]);
+        let cgroup = Cgroup::at(&group).unwrap();
+        assert_eq!(Cgroup::of_unit(&unit).unwrap(), cgroup);
+        assert!(Cgroup::of_unit("hither-events-of-nobody").is_err());
         let mut observer = Observer::new(&Options {
-            scope: Scope::Cgroup(Cgroup::at(&group).unwrap()),
+            scope: Scope::Cgroup(cgroup),
             ..Options::default()
         })
         .unwrap();

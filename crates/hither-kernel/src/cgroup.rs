@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hither_ids::Pid;
+
 use crate::page_bytes;
 
 /// A memory control group that has a limit.
@@ -27,11 +29,26 @@ impl MemoryGroup {
     /// The group whose limit holds for this process; none if it has no limit. The error names a
     /// file that could not be read.
     pub fn of_this_process() -> io::Result<Option<MemoryGroup>> {
-        let memory = fs::read_to_string("/proc/meminfo")?;
-        let total = field(&memory, "MemTotal:").map_or(u64::MAX, |kib| kib << 10);
-        let groups = fs::read_to_string("/proc/self/cgroup")?;
+        MemoryGroup::of_process(Pid::own())
+    }
+
+    /// The same for another process.
+    pub fn of_process(process: Pid) -> io::Result<Option<MemoryGroup>> {
+        let groups = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        MemoryGroup::find(&groups, &mounts, total)
+        MemoryGroup::find(&groups, &mounts, memory_of_machine()?)
+    }
+
+    /// The group whose limit holds for the group of this folder.
+    pub fn of_folder(folder: &Path) -> io::Result<Option<MemoryGroup>> {
+        let version = if folder.join("memory.limit_in_bytes").exists() {
+            Version::One
+        } else {
+            Version::Two
+        };
+        let is_group = |folder: &&Path| folder.join("cgroup.procs").exists();
+        let groups = folder.ancestors().take_while(is_group);
+        MemoryGroup::tightest(groups, version, memory_of_machine()?)
     }
 
     fn find(groups: &str, mounts: &str, total: u64) -> io::Result<Option<MemoryGroup>> {
@@ -47,6 +64,15 @@ impl MemoryGroup {
         let lowest = mount.join(below);
         let groups = lowest.ancestors();
         let groups = groups.take_while(|folder| folder.starts_with(&mount));
+        MemoryGroup::tightest(groups, version, total)
+    }
+
+    /// Of these, the one with the lowest limit below `total`.
+    fn tightest<'a>(
+        groups: impl Iterator<Item = &'a Path>,
+        version: Version,
+        total: u64,
+    ) -> io::Result<Option<MemoryGroup>> {
         let mut tightest = None;
         let mut lowest = total;
         for folder in groups {
@@ -125,6 +151,11 @@ impl MemoryGroup {
             Version::Two => of("file").saturating_sub(of("shmem")),
         }
     }
+}
+
+fn memory_of_machine() -> io::Result<u64> {
+    let memory = fs::read_to_string("/proc/meminfo")?;
+    Ok(field(&memory, "MemTotal:").map_or(u64::MAX, |kib| kib << 10))
 }
 
 /// Bytes of file pages that were read in anew after they had been reclaimed: in a group and those
