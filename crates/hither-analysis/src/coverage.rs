@@ -61,6 +61,8 @@ pub struct Coverage {
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
     /// 1.
     pub share: f64,
+    /// All is by the kernel's events, and so all of the page cache but what was lost.
+    pub by_kernel: bool,
     /// Where the trace ends, if it ends before the program did.
     pub cut: Option<Cut>,
     /// The programs that were not recorded, and why.
@@ -123,6 +125,7 @@ impl Coverage {
             io_uring_processes: seen.io_uring_processes,
             io_uring_bytes,
             share: 1.0,
+            by_kernel: seen.kernel_events,
             cut: None,
             programs: programs
                 .map(|program| format!("{}: {}", program.path, program.reason))
@@ -161,7 +164,12 @@ impl Coverage {
     }
 
     fn words_until_cut(&self) -> String {
-        let mut recorded = bytes(self.recorded_bytes) + " that the program read of files";
+        let whose = if self.by_kernel {
+            " read of the page cache, by the kernel's events"
+        } else {
+            " that the program read of files"
+        };
+        let mut recorded = bytes(self.recorded_bytes) + whose;
         if self.cut.is_some() {
             recorded += " until then";
         }
@@ -252,7 +260,8 @@ impl Coverage {
         let matters =
             |part: u64| part as f64 > MENTIONED_MIN_SHARE * self.recorded_bytes as f64 && part > 0;
         let mut hidden = Vec::new();
-        if let Some(unseen) = self.unseen_bytes.filter(|&unseen| matters(unseen)) {
+        let of_calls = self.unseen_bytes.filter(|_| !self.by_kernel);
+        if let Some(unseen) = of_calls.filter(|&unseen| matters(unseen)) {
             let unseen = bytes(unseen);
             let mut part =
                 format!("{unseen} read of files or pipes by calls that the recorder did not see");

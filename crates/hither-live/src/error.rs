@@ -38,6 +38,9 @@ pub enum Error {
     /// The shared memory or a thread of the agent could not be set up.
     #[error("cannot set up the session: {0}")]
     Session(#[source] io::Error),
+    /// The kernel's events cannot be had.
+    #[error("the kernel's events cannot be had: {}", .0.with_causes())]
+    Observer(#[source] hither_kernel_events::Error),
     /// The touches of mapped files cannot be watched. The program was not started.
     #[error("--mapped: {0}")]
     Mapped(#[source] WatchError),

@@ -23,6 +23,7 @@ mod event_source;
 pub mod file_placement;
 mod horizon;
 pub mod iterations;
+mod kernel_source;
 mod launch;
 mod mechanism;
 pub mod memory;

@@ -67,7 +67,6 @@ impl RunState {
     }
 
     /// Adds a source.
-    #[cfg(test)]
     pub(crate) fn add_source(&mut self, source: Box<dyn EventSource>) {
         self.others.push(source);
     }

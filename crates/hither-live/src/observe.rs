@@ -8,6 +8,7 @@
 //! be missing if the agent were killed is noted on disk (`checkpoint`). A trace that was cut is
 //! completed as far as it goes (`cut`).
 
+mod attach;
 mod checkpoint;
 mod collect;
 mod cut;
@@ -25,6 +26,7 @@ pub(crate) mod sites;
 mod summary;
 mod tables;
 
+pub use attach::{AttachOptions, attach};
 pub use cut::{CutRecording, Recovered, recover};
 pub use record::{RecordOptions, Recorder, unseen};
 pub use recording::{Recorded, TraceOptions};

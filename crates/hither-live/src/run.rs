@@ -180,6 +180,9 @@ pub fn run(options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
 /// As [`run`].
 pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
     launch::check_preload(&options.preload)?;
+    if options.command.is_empty() {
+        return Err(Error::NoCommand);
+    }
     if let Some(conflict) = mechanisms.conflict() {
         return Err(Error::Conflict(conflict));
     }

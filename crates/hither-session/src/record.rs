@@ -33,6 +33,8 @@ pub enum Op {
     Unmap = 4,
     /// A file cut or extended: `offset` is the new length.
     Truncate = 5,
+    /// A page of a mapped file touched, so that the kernel had to map it.
+    Fault = 6,
 }
 
 /// The error number (EEXIST) for a range, or for the thread that allocated it, that has a memory
@@ -46,6 +48,10 @@ pub const IN_KERNEL: u16 = 1;
 /// The path of the module that stands for code that no file holds. Its key is another one in every
 /// process, since offsets in it are addresses.
 pub const RUN_TIME_CODE: &[u8] = b"[code made at run time]";
+
+/// The module of a second frame that is no frame, but the file that the program of the first frame
+/// uses (its key): of such a site no more is known.
+pub const USED_FILE: u64 = u64::MAX - 1;
 
 /// The signature of a call stack, given as in [`Record::Site`]; never 0.
 pub fn signature(frames: &[u64]) -> u64 {
@@ -304,6 +310,7 @@ impl Op {
             3 => Op::Map,
             4 => Op::Unmap,
             5 => Op::Truncate,
+            6 => Op::Fault,
             _ => return None,
         })
     }

@@ -242,6 +242,9 @@ pub struct Seen {
     pub memory_left_bytes: Option<u64>,
     /// How far the kernel reads ahead in the program's files: the most over their devices.
     pub readahead_bytes: u64,
+    /// All is by the kernel's events: whole pages, of the page cache alone. `unseen_bytes` is then
+    /// what was lost of them, at least.
+    pub kernel_events: bool,
 }
 
 /// How the touches of mapped files were recorded.

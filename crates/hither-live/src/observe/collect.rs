@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hither_ids::{FileKey, Pid};
+use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
@@ -59,6 +60,8 @@ pub(crate) struct Start {
     memory_left: MemoryLeft,
     /// The processes above the recorder.
     ancestors: Vec<Pid>,
+    /// All is by the kernel's events.
+    by_kernel: bool,
 }
 
 impl Start {
@@ -70,8 +73,18 @@ impl Start {
             wall: SystemTime::now(),
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
-            memory_left: MemoryLeft::here(),
+            memory_left: MemoryLeft::of(MemoryGroup::of_this_process().ok().flatten()),
             ancestors: ancestors(),
+            by_kernel: false,
+        }
+    }
+
+    /// Of programs that run already, in a cgroup that has a limit if there is one.
+    pub(crate) fn of_running(arguments: bool, group: Option<MemoryGroup>) -> Self {
+        Start {
+            memory_left: MemoryLeft::of(group),
+            by_kernel: true,
+            ..Start::now(Vec::new(), arguments)
         }
     }
 
@@ -383,7 +396,12 @@ impl Collector {
         for image in 0..streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let running = running(streams.images(), &ended.attached);
+        let running = if self.start.command.is_empty() {
+            // Programs that ran already go on, as they should.
+            BTreeSet::new()
+        } else {
+            running(streams.images(), &ended.attached)
+        };
         let mut meta = Meta {
             processes: self.tables.process_rows(streams, 0),
             threads: self.tables.thread_rows(0),
@@ -448,7 +466,11 @@ impl Collector {
             direct_bytes: self.direct_bytes,
             other_bytes: ended.other_read_bytes,
             // Less than was seen: processes that nobody waited for are not in its count.
-            unseen_bytes: kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
+            unseen_bytes: if self.start.by_kernel {
+                Some(ended.lost.bytes)
+            } else {
+                kernel.and_then(|all| all.called_bytes.checked_sub(seen))
+            },
             called_bytes: kernel.map(|all| all.called_bytes),
             storage_bytes: kernel.map(|all| all.read_bytes),
             left_running: running.len() as u64,
@@ -462,6 +484,7 @@ impl Collector {
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
             readahead_bytes: readahead.max().unwrap_or(0),
+            kernel_events: self.start.by_kernel,
         }
     }
 
@@ -691,6 +714,7 @@ fn row_op(op: Op) -> RowOp {
         Op::Map => RowOp::Map,
         Op::Unmap => RowOp::Unmap,
         Op::Truncate => RowOp::Truncate,
+        Op::Fault => RowOp::Fault,
     }
 }
 

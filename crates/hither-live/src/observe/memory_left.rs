@@ -16,10 +16,10 @@ pub(crate) struct MemoryLeft {
 }
 
 impl MemoryLeft {
-    /// Of the cgroup of this process, if that has a limit.
-    pub(crate) fn here() -> MemoryLeft {
+    /// Of a cgroup, if there is one that has a limit.
+    pub(crate) fn of(group: Option<MemoryGroup>) -> MemoryLeft {
         MemoryLeft {
-            group: MemoryGroup::of_this_process().ok().flatten(),
+            group,
             period: Periodic::from_start(PERIOD_NS),
             samples: Vec::new(),
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hither_ids::Pid;
 use hither_kernel::address_spaces::AddressSpaces;
+use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::process_tree::Transferred;
 use hither_trace::Writer;
@@ -65,26 +66,42 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Creates the trace.
+    /// Creates the trace of a command.
     ///
     /// # Errors
     /// The trace cannot be written to, or the touches of mapped files cannot be seen.
     pub(crate) fn create(options: &TraceOptions, command: &[OsString]) -> Result<Recording> {
-        let program = command.first().ok_or(Error::NoCommand)?;
         if options.mapped {
             // The watch that counts is opened later: programs inherit it from then on.
             AddressSpaces::open().map_err(Error::Mapped)?;
         }
-        let created = Writer::create(&options.output, options.force);
-        let mut writer = created.map_err(Error::Output)?;
         let words = command.iter();
         let words = words.map(|word| word.to_string_lossy().into_owned());
         let start = Start::now(words.collect(), options.arguments);
+        let program = command.first().map(|program| found_on_path(program));
+        Ok(Recording {
+            mapped: options.mapped,
+            program: program.unwrap_or_default(),
+            ..Recording::starting(options, start)?
+        })
+    }
+
+    /// Of programs that run already, in a cgroup that has a limit if there is one.
+    pub(crate) fn of_running(
+        options: &TraceOptions,
+        group: Option<MemoryGroup>,
+    ) -> Result<Recording> {
+        Recording::starting(options, Start::of_running(options.arguments, group))
+    }
+
+    fn starting(options: &TraceOptions, start: Start) -> Result<Recording> {
+        let created = Writer::create(&options.output, options.force);
+        let mut writer = created.map_err(Error::Output)?;
         writer.keep_journal(&start.meta()).map_err(Error::Output)?;
         Ok(Recording {
             collector: Collector::new(writer, start),
-            mapped: options.mapped,
-            program: found_on_path(program),
+            mapped: false,
+            program: PathBuf::new(),
             output: options.output.clone(),
         })
     }
@@ -114,6 +131,11 @@ impl Recording {
     pub(crate) fn start(&mut self, pid: Pid) -> &mut Collector {
         let program = self.program.as_os_str().as_bytes();
         self.collector.command_started(pid, program);
+        &mut self.collector
+    }
+
+    /// What takes the records of programs that run already.
+    pub(crate) fn attach(&mut self) -> &mut Collector {
         &mut self.collector
     }
 

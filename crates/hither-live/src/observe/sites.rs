@@ -4,6 +4,8 @@
 //! `fread`, not what `fread` does inside. A stack that is all runtime is named after its innermost
 //! frame.
 
+use hither_ids::FileKey;
+use hither_session::record::USED_FILE;
 use hither_trace::labels::is_runtime;
 use hither_trace::schema::{Frame, SiteRow};
 use rustc_hash::FxHashMap;
@@ -30,7 +32,8 @@ pub(crate) fn rows(
 
 /// Whether all is known that makes the row of a site.
 pub(crate) fn is_defined(signature: u64, definitions: &Definitions) -> bool {
-    let is_known = |frame: &(u64, u64)| definitions.modules.contains_key(&frame.0);
+    let is_known =
+        |frame: &(u64, u64)| frame.0 == USED_FILE || definitions.modules.contains_key(&frame.0);
     let site = definitions.site(signature);
     signature == 0 || site.is_some_and(|site| site.frames.iter().all(is_known))
 }
@@ -43,6 +46,9 @@ pub(crate) fn unnamed(signature: u64, definitions: &Definitions) -> SiteRow {
             ..SiteRow::unknown()
         };
     };
+    if let [(program, _), (USED_FILE, file)] = site.frames[..] {
+        return of_file(signature, definitions, program, FileKey(file));
+    }
     let frame = |&(key, offset): &(u64, u64)| {
         if let Some(name) = definitions.code_name((key, offset)) {
             return run_time_frame(name, offset);
@@ -62,6 +68,23 @@ pub(crate) fn unnamed(signature: u64, definitions: &Definitions) -> SiteRow {
         signature,
         truncated: site.truncated,
         frames: site.frames.iter().map(frame).collect(),
+        ..SiteRow::unknown()
+    }
+}
+
+/// A site of which no more is known than the program and the file that it uses: without frames,
+/// named after both.
+fn of_file(signature: u64, definitions: &Definitions, program: u64, file: FileKey) -> SiteRow {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let module = definitions.modules.get(&program);
+    let module = module.map(|module| module.path.to_string_lossy().into_owned());
+    let name = module.as_deref().and_then(|path| path.rsplit('/').next());
+    SiteRow {
+        signature,
+        truncated: true,
+        function: name.map(str::to_owned),
+        file: definitions.object(file).map(|file| text(&file.path)),
+        module,
         ..SiteRow::unknown()
     }
 }
@@ -143,6 +166,38 @@ mod tests {
     use hither_session::record::Record;
 
     use super::*;
+
+    #[test]
+    fn a_site_without_frames_is_named_after_program_and_file() {
+        let mut definitions = Definitions::default();
+        let records = [
+            Record::Module {
+                module: 1,
+                build_id: &[],
+                path: b"/usr/bin/tool",
+            },
+            Record::Object {
+                object: FileKey(7),
+                id: hither_kernel::file_id::FileId::default(),
+                size: 1,
+                asked_pages: None,
+                path: b"/data/one",
+            },
+            Record::Site {
+                signature: 10,
+                truncated: true,
+                frames: &[1, 0, USED_FILE, 7],
+            },
+        ];
+        for record in records {
+            definitions.on_record(&record, Vec::new);
+        }
+        assert!(is_defined(10, &definitions));
+        let rows = rows(&[10], &definitions, &Symboliser::new(SystemTime::now()));
+        assert_eq!(rows[0].label(), "tool (/data/one)");
+        assert_eq!(rows[0].module.as_deref(), Some("/usr/bin/tool"));
+        assert!(rows[0].truncated && rows[0].frames.is_empty());
+    }
 
     #[test]
     fn sites_are_named_after_the_innermost_frame_outside_the_runtime() {

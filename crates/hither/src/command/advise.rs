@@ -23,9 +23,10 @@ use hither_live::page_cache::expected_reads;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::options::heading::{CACHES, NODES, OUTPUT, READING, RECORDING};
+use super::options::heading::{CACHES, NODES, OUTPUT, READING, RECORDING, RUNNING};
 use super::options::placement::PlacementArgs;
 use super::options::recording::{self, RecordingArgs};
+use super::options::running::RunningArgs;
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::subcommand::Subcommand;
 use crate::exit;
@@ -47,6 +48,7 @@ Examples:
   hither advise make.hither --size 64MiB,1GiB    advise on a trace
   hither advise --save plan.toml -- ./scan data  save the settings that help
   hither run --plan plan.toml -- ./scan data     apply them
+  hither advise --unit postgresql --for 5m       a service that runs already
   hither advise cg.hither --nodes 4              which data on which node
   hither advise --format lirs cs.trace.gz        a trace of block numbers";
 
@@ -82,15 +84,28 @@ it cannot be executed.";
 /// program only sizes from 8 MiB on count, which `hither run` can steer; if its files did not fit
 /// into the memory that it had, the advice is about a cache of that memory.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{LONG_EXAMPLES}"))]
+#[command(
+    after_help = EXAMPLES,
+    // Here it is that of --policy.
+    mut_arg("pids", |pids| pids.short(None).hide_short_help(true)),
+    mut_arg("unit", |unit| unit.hide_short_help(true)),
+    mut_arg("all", |all| all.hide_short_help(true)),
+    after_long_help = format!("{DETAILS}\n\n{LONG_EXAMPLES}")
+)]
 pub(super) struct Advise {
     /// The trace to advise on
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    #[arg(
+        required_unless_present_any = ["command", "running"],
+        conflicts_with_all = ["command", "running"]
+    )]
     trace: Option<PathBuf>,
 
     /// The program to record, with its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = RUNNING)]
+    running: RunningArgs,
 
     #[command(flatten, next_help_heading = CACHES)]
     caches: CacheArgs,
@@ -139,6 +154,11 @@ impl Subcommand for Advise {
             let temporary = scratch::Scratch::create(ui)?;
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.trace());
+            if let Some(scope) = self.running.scope()? {
+                self.running.record(scope, &folder, &self.recording, ui)?;
+                self.advise(&folder, ui)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let ended = recording::record(
                 &self.command,
                 &folder,

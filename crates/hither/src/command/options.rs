@@ -6,6 +6,7 @@ pub(super) mod parameters;
 pub(super) mod picture;
 pub(super) mod placement;
 pub(super) mod recording;
+pub(super) mod running;
 pub(super) mod trace_output;
 
 use std::fs::File;
@@ -37,6 +38,8 @@ pub(super) mod heading {
     pub(crate) const READING: &str = "Reading the trace";
     /// The options about recording a program.
     pub(crate) const RECORDING: &str = "Recording";
+    /// The options about what is recorded without being started.
+    pub(crate) const RUNNING: &str = "Programs that run already";
 }
 
 /// How a trace is read.

@@ -8,14 +8,19 @@ use clap::Args;
 use hither_live::SessionOptions;
 use hither_sim::Size;
 
-use super::options::heading::RECORDING;
+use super::options::heading::{RECORDING, RUNNING};
 use super::options::recording::{RecordingArgs, record};
+use super::options::running::RunningArgs;
 use super::options::trace_output::DEFAULT_OUTPUT;
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::ui::Ui;
 
 /// Record the file accesses of a program and of what it starts
+///
+/// A program that runs already is recorded by what the kernel reports of it (eBPF): its reads, by
+/// the page, the pages of mapped files that it touches first, and the pages that it writes to. That
+/// takes root, or CAP_BPF and CAP_PERFMON, and Linux 6.12. Call sites are not known.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The program's output, signals and exit code pass through unchanged. The exit
@@ -29,11 +34,18 @@ then.
 Examples:
   hither record -- make -j8                   into the folder trace.hither
   hither record -o grep.hither --force -- grep -rc needle /usr/include
-  hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames")]
+  hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames
+  hither record -p $(pidof postgres) --for 60s
+      a server that runs already, with what it starts
+  hither record --unit backup                 a systemd unit, until Ctrl-C
+  hither record --all --for 10s               every program of the machine")]
 pub(super) struct Record {
     /// The program to record, with its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
+    #[arg(last = true, value_name = "CMD", required_unless_present = "running")]
     command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = RUNNING)]
+    running: RunningArgs,
 
     #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
@@ -84,6 +96,11 @@ impl Subcommand for Record {
             .output
             .clone()
             .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
+        if let Some(scope) = self.running.scope()? {
+            self.running.record(scope, &output, &self.recording, ui)?;
+            ui.note(format_args!("the trace is {}", output.display()));
+            return Ok(ExitCode::SUCCESS);
+        }
         let session = SessionOptions {
             frames_max: usize::from(self.frames),
             ring_bytes: self.ring_bytes,

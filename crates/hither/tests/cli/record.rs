@@ -156,7 +156,7 @@ fn a_program_without_dashes_before_it_is_corrected() {
 
       tip: put `--` before the program: hither record -o t.hither -- grep -rc 'a b' .
 
-    Usage: hither record [OPTIONS] -- <CMD>...
+    Usage: hither record [OPTIONS] [-- <CMD>...]
 
     For more information, try '--help'.
     ");

@@ -168,7 +168,7 @@ impl Actuator for PageCacheActuator {
                 file,
                 bytes: offset,
             },
-            Op::Unmap => return None,
+            Op::Unmap | Op::Fault => return None,
         };
         Some((time_ns, input))
     }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use hither_analysis::format::{bytes, count, counted, printable};
 use hither_kernel::mapped_files::MappedProcess;
 use hither_kernel::{page_cache, samplers, this_process};
+use hither_kernel_events::Probe;
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
 use hither_live::{SessionOptions, replication};
@@ -137,7 +138,32 @@ fn of_recording() -> Vec<Check> {
             "nobody knows how much was not seen, so `advise` gives no verdict",
             "a kernel with CONFIG_TASK_IO_ACCOUNTING, and a /proc that shows it",
         ),
+        check(
+            "kernel events",
+            false,
+            kernel_events(&Probe::run()),
+            "`record` and `advise` see no programs that run already (--pid, --unit, --all)",
+            "run as root, or give CAP_BPF and CAP_PERFMON; Linux 6.12 with BTF",
+        ),
     ]
+}
+
+/// Which events the kernel reports of the page cache.
+fn kernel_events(probe: &Probe) -> Result<String, String> {
+    let mut obstacles: Vec<String> = probe.obstacles.iter().map(ToString::to_string).collect();
+    let (mut seen, mut unseen) = (Vec::new(), Vec::new());
+    for (kind, obstacle) in &probe.kinds {
+        match obstacle {
+            None => seen.push(kind.name()),
+            Some(obstacle) => unseen.push(format!("not {}: {obstacle}", kind.name())),
+        }
+    }
+    if probe.is_possible() {
+        unseen.insert(0, seen.join(", "));
+        return Ok(unseen.join("; "));
+    }
+    obstacles.extend(unseen);
+    Err(obstacles.join("; "))
 }
 
 /// Records a small program.

@@ -42,6 +42,18 @@ pub(crate) struct RecordingArgs {
     no_arguments: bool,
 }
 
+impl RecordingArgs {
+    /// The trace, at `output`.
+    pub(crate) fn trace(&self, output: &Path) -> TraceOptions {
+        TraceOptions {
+            output: output.to_owned(),
+            force: self.force,
+            mapped: self.mapped,
+            arguments: !self.no_arguments,
+        }
+    }
+}
+
 /// What is agreed with the program: rings that hold what a busy agent cannot take at once.
 pub(crate) fn session() -> SessionOptions {
     SessionOptions {
@@ -63,20 +75,20 @@ pub(crate) fn record(
         command: command.to_vec(),
         preload: preload::library()?,
         session,
-        trace: TraceOptions {
-            output: output.to_owned(),
-            force: recording.force,
-            mapped: recording.mapped,
-            arguments: !recording.no_arguments,
-        },
+        trace: recording.trace(output),
     };
-    let recorded = match Recorder::new(options).run() {
-        Ok(recorded) => recorded,
-        Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
-        Err(error) => return Err(exit::not_started(error)),
-    };
+    let recorded = made(Recorder::new(options).run())?;
     report(&recorded, ui);
     Ok(recorded.exit)
+}
+
+/// A recording, or why there is none.
+pub(crate) fn made(recorded: Result<Recorded, Error>) -> anyhow::Result<Recorded> {
+    match recorded {
+        Ok(recorded) => Ok(recorded),
+        Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
+        Err(error) => Err(exit::not_started(error)),
+    }
 }
 
 /// Says which killed recordings have left a folder beside `output`.

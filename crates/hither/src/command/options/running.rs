@@ -1,0 +1,147 @@
+//! Programs that run already, of which the kernel tells, for `hither record` and `hither advise`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use hither_ids::Pid;
+use hither_kernel_events::{Cgroup, Scope};
+use hither_live::observe::{AttachOptions, attach};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::recording::{self, RecordingArgs};
+use crate::ui::Ui;
+
+/// Programs that run already.
+#[derive(Args, Debug)]
+pub(crate) struct RunningArgs {
+    #[command(flatten)]
+    whose: Whose,
+
+    /// Record so long, such as 60s, 5m or 2h
+    #[arg(
+        long = "for",
+        value_name = "TIME",
+        value_parser = duration,
+        requires = "running",
+        hide_short_help = true
+    )]
+    time: Option<Duration>,
+}
+
+/// Whose accesses are recorded.
+#[derive(Args, Debug)]
+#[group(id = "running", multiple = false, conflicts_with = "command")]
+struct Whose {
+    /// Record these processes, and what they have started or start, until they end or Ctrl-C
+    #[arg(long = "pid", short, value_name = "PID", num_args = 1..)]
+    pids: Vec<Pid>,
+
+    /// Record the processes of a cgroup (v2, or v1's of memory) and of those below it
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    cgroup: Option<PathBuf>,
+
+    /// Record a systemd unit, by its name
+    #[arg(long, value_name = "NAME")]
+    unit: Option<String>,
+
+    /// Record a container, by its ID or the first digits of it
+    #[arg(long, value_name = "ID", hide_short_help = true)]
+    container: Option<String>,
+
+    /// Record all processes of the machine
+    #[arg(long, short)]
+    all: bool,
+}
+
+impl RunningArgs {
+    /// Whose accesses are recorded. None if it is a command's.
+    pub(crate) fn scope(&self) -> anyhow::Result<Option<Scope>> {
+        let whose = &self.whose;
+        let cgroup = if let Some(path) = &whose.cgroup {
+            Cgroup::at(path).with_context(|| format!("--cgroup {}", path.display()))?
+        } else if let Some(name) = &whose.unit {
+            Cgroup::of_unit(name).with_context(|| format!("--unit {name}"))?
+        } else if let Some(id) = &whose.container {
+            Cgroup::of_container(id).with_context(|| format!("--container {id}"))?
+        } else if whose.all {
+            return Ok(Some(Scope::Everything));
+        } else if let Some(gone) = whose.pids.iter().find(|pid| !is_running(**pid)) {
+            bail!("--pid {gone}: there is no such process");
+        } else {
+            let pids = &whose.pids;
+            return Ok((!pids.is_empty()).then(|| Scope::Processes(pids.clone())));
+        };
+        Ok(Some(Scope::Cgroup(cgroup)))
+    }
+
+    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C.
+    pub(crate) fn record(
+        &self,
+        scope: Scope,
+        output: &Path,
+        recording: &RecordingArgs,
+        ui: &Ui,
+    ) -> anyhow::Result<()> {
+        recording::note_recoverable(output, ui);
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&interrupted)).context("watching for signals")?;
+        }
+        let options = AttachOptions {
+            scope,
+            trace: recording.trace(output),
+        };
+        let until = self.time.map(|time| Instant::now() + time);
+        let recorded = attach(&options, || {
+            interrupted.load(Ordering::Relaxed)
+                || until.is_some_and(|until| Instant::now() >= until)
+                || self.have_ended()
+        });
+        recording::report(&recording::made(recorded)?, ui);
+        Ok(())
+    }
+
+    /// Whether there is nobody left to record.
+    fn have_ended(&self) -> bool {
+        let pids = &self.whose.pids;
+        !pids.is_empty() && !pids.iter().any(|pid| is_running(*pid))
+    }
+}
+
+fn is_running(pid: Pid) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let seconds = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("a time is a number of seconds, or ends in s, m or h".to_owned()),
+    };
+    let number = digits.parse::<u32>().map_err(|error| error.to_string())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let seconds = |text| duration(text).map(|time| time.as_secs());
+        assert_eq!(seconds("10"), Ok(10));
+        assert_eq!(seconds("60s"), Ok(60));
+        assert_eq!(seconds("5m"), Ok(300));
+        assert_eq!(seconds("2h"), Ok(7200));
+        for bad in ["", "s", "1d", "-1s", "1.5s", "ms"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Programs that run already are recorded by what the kernel reports of them.
+
+#[allow(dead_code, reason = "not all who include this file use all of it")]
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use hither_kernel_events::Probe;
+use hither_testing::skip::skip_on_this_machine;
+use serde_json::Value;
+
+const PAGE: u64 = 4096;
+
+/// Pages of the file that is read.
+const PAGES: u64 = 256;
+
+fn can_observe() -> bool {
+    let probe = Probe::run();
+    let can = probe.is_possible();
+    if !can {
+        skip_on_this_machine(format_args!("the kernel's events cannot be had: {probe}"));
+    }
+    can
+}
+
+fn hither(folder: &Path, arguments: &[&str]) -> Output {
+    let mut hither = Command::new(env!("CARGO_BIN_EXE_hither"));
+    hither.args(arguments).current_dir(folder);
+    hither.output().expect("it starts")
+}
+
+fn stat(folder: &Path, trace: &str) -> Value {
+    let output = hither(folder, &["stat", "--json", trace]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+/// A static program that reads its file once for each line on its stdin, and says so.
+fn start(folder: &Path) -> Child {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/record_running/program.c");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-static", "-o", "program"])
+        .arg(source)
+        .current_dir(folder)
+        .status();
+    assert!(gcc.expect("gcc starts").success());
+    fs::write(folder.join("data"), vec![7; (PAGES * PAGE) as usize]).expect("written");
+    Command::new(folder.join("program"))
+        .arg(folder.join("data"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts")
+}
+
+fn read_once(program: &mut Child, said: &mut impl BufRead) {
+    let input = program.stdin.as_mut().expect("piped");
+    input.write_all(b"\n").expect("it reads");
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says so");
+    assert_eq!(line, "read\n");
+}
+
+#[test]
+fn a_static_program_that_runs_already_is_recorded() {
+    if !can_observe() {
+        return;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let folder = folder.path();
+    let mut program = start(folder);
+    let mut said = BufReader::new(program.stdout.take().expect("piped"));
+    read_once(&mut program, &mut said);
+    let pid = program.id().to_string();
+    let recording = Command::new(env!("CARGO_BIN_EXE_hither"))
+        .args(["record", "-p", &pid, "-o", "t.hither"])
+        .current_dir(folder)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // Its folder is made before anything is seen; passes are read until one was.
+    let mut passes = 0;
+    for _ in 0..200 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        read_once(&mut program, &mut said);
+        passes += 1;
+        if passes >= 60 {
+            break;
+        }
+    }
+    drop(program.stdin.take());
+    program.wait().expect("waited for");
+    let output = recording.wait_with_output().expect("waited for");
+    assert!(output.status.success(), "{output:?}");
+    let stat = stat(folder, "t.hither");
+    let read = stat["bytes"]["read"].as_u64().expect("a number");
+    let bytes = PAGES * PAGE;
+    assert!(read >= bytes && read <= passes * bytes, "{stat}");
+    assert_eq!(read % bytes, 0, "whole passes, but for the first: {stat}");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let none = hither(
+        folder.path(),
+        &["record", "-p", "4194304", "-o", "t.hither"],
+    );
+    assert!(!none.status.success());
+    let said = String::from_utf8_lossy(&none.stderr);
+    assert!(
+        said.contains("--pid 4194304: there is no such process"),
+        "{said}"
+    );
+    assert!(!folder.path().join("t.hither").exists());
+}
