@@ -100,6 +100,7 @@ impl Coverage {
         let programs = losses.not_recorded.iter();
         let unseen = seen.unseen_bytes.unwrap_or(0);
         let starts = START_BYTES.saturating_mul(processes);
+        let starts = if seen.kernel_events { 0 } else { starts };
         let unseen = if losses.not_recorded.is_empty() && unseen <= starts {
             0
         } else {
@@ -361,6 +362,10 @@ impl Coverage {
         }
         if !self.mapped_is_seen() {
             remedies.push(match self.touches {
+                _ if self.by_kernel => {
+                    "Of what is mapped already, the kernel reports no touch: \
+                     `record --mapped -- CMD` samples them"
+                }
                 Some(_) => "`--maps` counts each mapping as one read of what it maps",
                 None => {
                     "`record --mapped` records touches of mapped files; \
@@ -371,7 +376,7 @@ impl Coverage {
         if self.lost_bytes > 0 {
             remedies.push("On a less busy machine, or as root, the recorder loses less");
         }
-        if self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
+        if !self.by_kernel && self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
             remedies
                 .push("`strace -f -y -ttt -o LOG CMD` sees static programs: `hither import LOG`");
         }

@@ -78,4 +78,6 @@ struct process_event {
 	struct event common;
 	u32 parent;
 	u32 unused;
+	/* The program's, cut, with the NUL byte that ends it. */
+	char name[16];
 };

@@ -160,6 +160,7 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct files_struct *files;
 	struct task_io_accounting ioac;
+	char comm[16];
 } RELOCATED;
 
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;

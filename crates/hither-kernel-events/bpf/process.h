@@ -14,6 +14,7 @@ static ALWAYS_INLINE void report_process(struct task_struct *task, u32 parent, u
 
 	fill(&event.common, task, kind, 0);
 	event.parent = parent;
+	bpf_probe_read_kernel_str(event.name, sizeof(event.name), task->comm);
 	send_process(&event);
 }
 

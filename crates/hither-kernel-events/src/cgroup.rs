@@ -45,7 +45,7 @@ impl Cgroup {
 
     /// The cgroup of a systemd unit, a service unless its name says otherwise.
     pub fn of_unit(name: &str) -> Result<Cgroup, Error> {
-        let kinds = [".service", ".scope", ".slice"];
+        let kinds = [".service", ".scope", ".slice", ".mount", ".socket", ".swap"];
         let has_kind = kinds.iter().any(|kind| name.ends_with(kind));
         let full = if has_kind {
             name.to_owned()
@@ -66,6 +66,11 @@ impl Cgroup {
         for hierarchy in Mounts::read()?.cgroup_hierarchies() {
             let mut found = Vec::new();
             find(&hierarchy.at, is_it, &mut found);
+            // Users may call theirs as they like.
+            let of_system = |path: &PathBuf| !path.iter().any(|name| name == "user.slice");
+            if found.iter().any(of_system) {
+                found.retain(of_system);
+            }
             match &found[..] {
                 [] => {}
                 [only] => return Cgroup::at(only),

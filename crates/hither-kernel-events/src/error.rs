@@ -46,7 +46,7 @@ pub enum Error {
     #[error("{0} is neither a cgroup v2 nor one of the memory controller")]
     NoCgroup(String),
     /// No cgroup is called so.
-    #[error("there is no such cgroup")]
+    #[error("no cgroup is called so: it does not run, or has no cgroup of its own")]
     NoSuchCgroup,
     /// More than one cgroup is called so.
     #[error("both {first} and {second} are called so: choose one with its path")]

@@ -210,7 +210,10 @@ pub enum What<'a> {
         parent: Pid,
     },
     /// The process has become another program.
-    Exec,
+    Exec {
+        /// Its name, cut after 15 bytes.
+        name: &'a [u8],
+    },
     /// The process has ended.
     Exit,
 }
@@ -269,7 +272,8 @@ mod at {
     pub(super) const MODE: usize = 56;
     pub(super) const NAMES: usize = 64;
     pub(super) const PARENT: usize = 48;
-    pub(super) const PROCESS_EVENT: usize = 56;
+    pub(super) const PROCESS_NAME: usize = 56;
+    pub(super) const PROCESS_EVENT: usize = 72;
 }
 
 /// The fields by their names in `bpf/event.h`, and where they are: for the test that compares.
@@ -293,6 +297,7 @@ const FIELDS: &[(&str, &str, usize)] = &[
     ("file_event", "mode", at::MODE),
     ("file_event", "names", at::NAMES),
     ("process_event", "parent", at::PARENT),
+    ("process_event", "name", at::PROCESS_NAME),
 ];
 
 impl<'a> Event<'a> {
@@ -315,7 +320,13 @@ impl<'a> Event<'a> {
             number::FORK => What::Fork {
                 parent: Pid(u32_at(bytes, at::PARENT)?),
             },
-            number::EXEC => What::Exec,
+            number::EXEC => {
+                let name = bytes.get(at::PROCESS_NAME..at::PROCESS_EVENT)?;
+                let end = name.iter().position(|byte| *byte == 0);
+                What::Exec {
+                    name: &name[..end.unwrap_or(name.len())],
+                }
+            }
             number::EXIT => What::Exit,
             number => {
                 let kind = Kind::all().find(|kind| *kind as u8 == number)?;
@@ -337,7 +348,7 @@ impl<'a> Event<'a> {
                 }
             }
         };
-        if matches!(what, What::Fork { .. } | What::Exec | What::Exit) {
+        if matches!(what, What::Fork { .. } | What::Exec { .. } | What::Exit) {
             payload(bytes, at::PROCESS_EVENT)?;
         }
         Some(Event {

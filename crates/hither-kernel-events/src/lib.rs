@@ -34,4 +34,5 @@ pub use observer::{Lost, Observer};
 pub use obstacle::Obstacle;
 pub use options::{Options, RING_BYTES, Scope};
 pub use probe::Probe;
+pub use processes::is_alive;
 pub use sampling::Sampling;

@@ -60,9 +60,9 @@ impl Mounts {
     /// The mount that a path is in. It must have no symbolic links.
     pub(crate) fn of(&self, path: &Path) -> Option<&Mount> {
         let holds = |mount: &&Mount| path.starts_with(&mount.at);
+        // Of several at one place, the latest.
         self.0
             .iter()
-            .rev()
             .filter(holds)
             .max_by_key(|mount| mount.at.components().count())
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use hither_ids::Pid;
 
 /// Whether a process has a thread that has not ended. The first one may have.
-pub(crate) fn is_alive(process: Pid) -> bool {
+pub fn is_alive(process: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let mut threads = threads.into_iter().flatten().flatten();
     threads.any(|thread| {

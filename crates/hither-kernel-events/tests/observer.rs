@@ -61,7 +61,7 @@ impl Report {
             } => report.files.push((file, size, names.path())),
             What::Fork { parent } => report.forks.push((parent.0, event.process.0)),
             What::Exit => report.exits.push(event.process.0),
-            What::Exec => {}
+            What::Exec { name } => assert!(!name.is_empty()),
         });
         report
     }

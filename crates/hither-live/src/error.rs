@@ -40,7 +40,7 @@ pub enum Error {
     Session(#[source] io::Error),
     /// The kernel's events cannot be had.
     #[error("the kernel's events cannot be had: {}", .0.with_causes())]
-    Observer(#[source] hither_kernel_events::Error),
+    Observer(hither_kernel_events::Error),
     /// The touches of mapped files cannot be watched. The program was not started.
     #[error("--mapped: {0}")]
     Mapped(#[source] WatchError),

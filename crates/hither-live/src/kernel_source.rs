@@ -7,15 +7,16 @@
 //! file are of one.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use hither_core::references::INDEX_MAX;
 use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
-use hither_kernel::mapped_files::identify;
 use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel_events::event::{Event, File, Kind, What};
@@ -25,6 +26,7 @@ use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::event_source::{EventSource, TakeRecord};
+use crate::polling::Periodic;
 
 /// The library's rings have the indices below.
 const FIRST_INDEX: usize = 1 << 16;
@@ -34,6 +36,15 @@ const FIRST_IMAGE: u32 = 1 << 31;
 
 /// As much of a program's arguments as the library sends.
 const ARGUMENTS_BYTES_MAX: usize = 1024;
+
+/// How often it is looked up where file systems are mounted, at most.
+const MOUNTS_PERIOD_NS: u64 = 1_000_000_000;
+
+/// No page that a trace can have has a higher number.
+const PAGES_MAX: u64 = INDEX_MAX as u64;
+
+/// Longer reads become several: a row has at most what one call can move.
+const PAGES_OF_A_READ_MAX: u64 = 1 << 18;
 
 /// Of the type of a file in its mode, and a regular file's.
 const TYPE_OF_FILE: u32 = 0o170_000;
@@ -46,7 +57,7 @@ pub(crate) struct KernelSource {
 }
 
 /// What has got a name already.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Named {
     /// What processes run, as far as it was read while they lived.
     abouts: FxHashMap<Pid, About>,
@@ -57,12 +68,33 @@ struct Named {
     free: VecDeque<(usize, u64)>,
     /// How many indices there are.
     index_count: usize,
-    /// None of files that are not recorded.
+    /// Files that were reported. None of those that are not recorded.
     files: FxHashMap<File, Option<FileKey>>,
+    /// Events that cannot be.
+    damaged: u64,
     /// Programs, and the files that each uses.
     sites: FxHashSet<(u64, FileKey)>,
     modules: FxHashSet<u64>,
     mounts: Mounts,
+    read_mounts: Periodic,
+}
+
+impl Named {
+    fn new() -> Named {
+        Named {
+            abouts: FxHashMap::default(),
+            images: FxHashMap::default(),
+            image_count: 0,
+            free: VecDeque::new(),
+            index_count: 0,
+            files: FxHashMap::default(),
+            damaged: 0,
+            sites: FxHashSet::default(),
+            modules: FxHashSet::default(),
+            mounts: Mounts::default(),
+            read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
+        }
+    }
 }
 
 /// What a process runs.
@@ -78,7 +110,7 @@ struct ProcessImage {
 impl KernelSource {
     /// Of what an observer sees, of these processes at first.
     pub(crate) fn new(observer: Observer, processes: &[Pid]) -> KernelSource {
-        let mut named = Named::default();
+        let mut named = Named::new();
         processes.iter().for_each(|&process| named.look_up(process));
         KernelSource { observer, named }
     }
@@ -101,7 +133,7 @@ impl EventSource for KernelSource {
             events,
             // Of each at least a page.
             bytes: events.saturating_mul(page_bytes()),
-            damaged: lost.damaged,
+            damaged: lost.damaged + self.named.damaged,
             ..Lost::default()
         }
     }
@@ -123,17 +155,19 @@ impl Named {
                 same_fault,
                 ..
             } => {
-                let Some(&Some(object)) = self.files.get(&file) else {
+                // An event of another processor may come before that of the file.
+                let object = self.files.get(&file).copied();
+                let Some(object) = object.unwrap_or(Some(id_of(file).key())) else {
                     return;
                 };
-                // Past the last page that a file can have, there is nothing.
-                let pages = first_page..last_page.saturating_add(1);
-                if pages.is_empty() {
+                if last_page >= PAGES_MAX {
+                    self.damaged += 1;
                     return;
                 }
+                let pages = first_page..last_page + 1;
                 let ring = self.ring(event, take);
                 let signature = self.site(&ring, object, take);
-                for (op, pages) in accesses(kind, same_fault, pages).into_iter().flatten() {
+                for (op, pages) in accesses(kind, same_fault, pages) {
                     let access = Record::Access {
                         op,
                         flags: 0,
@@ -152,7 +186,7 @@ impl Named {
                 size,
                 mode,
                 names,
-                ..
+                is_cut,
             } => {
                 if self.files.contains_key(&file) {
                     return;
@@ -161,18 +195,8 @@ impl Named {
                     self.files.insert(file, None);
                     return;
                 }
-                let path = names.path().unwrap_or_default();
-                let path = self.path(file, &path);
-                let inode = file.inode();
-                // A file without a path that leads to it is told apart by its generation.
-                let (id, size) = identify(&path, inode).unwrap_or((
-                    FileId {
-                        device: inode.device,
-                        inode: inode.number,
-                        birth_ns: u64::from(file.generation),
-                    },
-                    size,
-                ));
+                let path = self.path(file, names.path(), is_cut, event.time_ns);
+                let id = id_of(file);
                 let ring = self.ring(event, take);
                 let object = id.key();
                 self.files.insert(file, Some(object));
@@ -188,14 +212,27 @@ impl Named {
             // It announces itself by its first event. Until it executes a program, it is its
             // parent's.
             What::Fork { parent } => {
+                // Its number may have been another's, whose end was not seen.
+                self.forget(event.process);
+                if !self.abouts.contains_key(&parent) {
+                    self.look_up(parent);
+                }
                 let about = self.abouts.get(&parent).cloned();
                 let about = about.map(|about| About { parent, ..about });
                 self.abouts
                     .extend(about.map(|about| (event.process, about)));
             }
-            What::Exec => {
+            What::Exec { name } => {
+                let before = self.abouts.remove(&event.process).unwrap_or_default();
                 self.forget(event.process);
                 self.look_up(event.process);
+                // It may have ended by now: then its name is all that is known of its program.
+                let about = || About {
+                    exe: OsStr::from_bytes(name).into(),
+                    args: Vec::new(),
+                    ..before
+                };
+                self.abouts.entry(event.process).or_insert_with(about);
             }
             What::Exit => self.forget(event.process),
         }
@@ -291,13 +328,27 @@ impl Named {
     }
 
     /// Where a file is. File systems may be mounted meanwhile.
-    fn path(&mut self, file: File, below_root: &Path) -> PathBuf {
-        let found = self.mounts.path(file.device, below_root);
-        let found = found.or_else(|| {
-            self.mounts = Mounts::read().ok()?;
-            self.mounts.path(file.device, below_root)
-        });
-        found.unwrap_or_else(|| Path::new("/").join(below_root))
+    fn path(
+        &mut self,
+        file: File,
+        below_root: Option<PathBuf>,
+        is_cut: bool,
+        now_ns: u64,
+    ) -> PathBuf {
+        let Some(below_root) = below_root else {
+            return "(no name)".into();
+        };
+        if is_cut {
+            return Path::new("...").join(below_root);
+        }
+        let mut found = self.mounts.path(file.device, &below_root);
+        if found.is_none() && self.read_mounts.is_due(now_ns) {
+            self.mounts = Mounts::read().unwrap_or_default();
+            found = self.mounts.path(file.device, &below_root);
+        }
+        // Of a container, or of a disk that is not mounted here.
+        let elsewhere = || Path::new("(elsewhere)").join(&below_root);
+        found.unwrap_or_else(elsewhere)
     }
 }
 
@@ -308,20 +359,38 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// A file, by its device, its number and how often that was used before. Nothing is asked of the
+/// file system: it may not answer.
+fn id_of(file: File) -> FileId {
+    let inode = file.inode();
+    FileId {
+        device: inode.device,
+        inode: inode.number,
+        birth_ns: u64::from(file.generation),
+    }
+}
+
 /// What the kernel's event is to a program: nothing if it is the kernel's own doing.
-fn accesses(kind: Kind, same_fault: bool, pages: Range<u64>) -> [Option<(Op, Range<u64>)>; 2] {
+fn accesses(kind: Kind, same_fault: bool, pages: Range<u64>) -> Vec<(Op, Range<u64>)> {
     match kind {
-        Kind::Read => [Some((Op::Read, pages)), None],
-        Kind::Fault => [Some((Op::Fault, pages)), None],
-        Kind::Dirty => [Some((Op::Write, pages)), None],
+        Kind::Read => {
+            let starts = pages.clone().step_by(PAGES_OF_A_READ_MAX as usize);
+            let part = |start| start..pages.end.min(start + PAGES_OF_A_READ_MAX);
+            starts.map(|start| (Op::Read, part(start))).collect()
+        }
+        Kind::Fault => vec![(Op::Fault, pages)],
+        Kind::Dirty => vec![(Op::Write, pages)],
         Kind::Map => {
             // Which of these was touched is not known, nor which will be.
-            let first = pages.start..pages.start + 1;
-            let touched = (!same_fault).then_some((Op::Fault, first));
+            let first = (Op::Fault, pages.start..pages.start + 1);
+            let touched = (!same_fault).then_some(first);
             let others = pages.end - pages.start > 1;
-            [touched, others.then_some((Op::Map, pages))]
+            touched
+                .into_iter()
+                .chain(others.then_some((Op::Map, pages)))
+                .collect()
         }
-        Kind::Insert | Kind::Evict => [None, None],
+        Kind::Insert | Kind::Evict => Vec::new(),
     }
 }
 
@@ -353,14 +422,25 @@ mod tests {
 
     #[test]
     fn what_is_mapped_around_a_touch_is_no_touch() {
-        let of = |kind, same_fault, pages| accesses(kind, same_fault, pages);
-        let some = |op, pages| Some((op, pages));
-        assert_eq!(of(Kind::Read, false, 2..9), [some(Op::Read, 2..9), None]);
-        assert_eq!(of(Kind::Dirty, false, 2..9), [some(Op::Write, 2..9), None]);
-        let (fault, map) = (some(Op::Fault, 2..3), some(Op::Map, 2..9));
-        assert_eq!(of(Kind::Map, false, 2..9), [fault.clone(), map.clone()]);
-        assert_eq!(of(Kind::Map, true, 2..9), [None, map]);
-        assert_eq!(of(Kind::Map, false, 2..3), [fault, None]);
-        assert_eq!(of(Kind::Evict, false, 2..9), [None, None]);
+        assert_eq!(accesses(Kind::Dirty, false, 2..9), [(Op::Write, 2..9)]);
+        let (fault, map) = ((Op::Fault, 2..3), (Op::Map, 2..9));
+        let both = [fault.clone(), map.clone()];
+        assert_eq!(accesses(Kind::Map, false, 2..9), both);
+        assert_eq!(accesses(Kind::Map, true, 2..9), [map]);
+        assert_eq!(accesses(Kind::Map, false, 2..3), [fault]);
+        assert_eq!(accesses(Kind::Evict, false, 2..9), []);
+    }
+
+    #[test]
+    fn no_read_is_longer_than_a_call_can_be() {
+        let most = PAGES_OF_A_READ_MAX;
+        let parts = accesses(Kind::Read, false, 5..2 * most + 7);
+        let ranges = [
+            5..5 + most,
+            5 + most..5 + 2 * most,
+            5 + 2 * most..2 * most + 7,
+        ];
+        assert_eq!(parts, ranges.map(|range| (Op::Read, range)));
+        assert_eq!(accesses(Kind::Read, false, 3..4), [(Op::Read, 3..4)]);
     }
 }

@@ -29,8 +29,8 @@ pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> boo
             ..
         } => {
             let length_max = match op {
-                Op::Read | Op::Write => TRANSFER_BYTES_MAX,
-                Op::Map | Op::Unmap | Op::Truncate | Op::Fault => FILE_BYTES_MAX,
+                Op::Read | Op::Write | Op::Fault => TRANSFER_BYTES_MAX,
+                Op::Map | Op::Unmap | Op::Truncate => FILE_BYTES_MAX,
             };
             length <= length_max && ends_by(FILE_BYTES_MAX, offset, length) && is_past(time_ns)
         }

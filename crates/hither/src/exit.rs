@@ -4,11 +4,31 @@ use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::ui;
 
 /// The exit code of bad usage.
 const USAGE_EXIT_CODE: u8 = 2;
+
+/// The exit code of a shell for a program that SIGINT ended, so that a loop around it ends too.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A flag that SIGINT and SIGTERM set. A second signal ends the process at once.
+pub(crate) fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), cancel.clone())
+            .and_then(|_| flag::register(signal, cancel.clone()))
+            .context("watching for signals")?;
+    }
+    Ok(cancel)
+}
 
 /// Bad usage that the parser cannot detect, such as an unknown policy: exit code 2.
 #[derive(Debug)]

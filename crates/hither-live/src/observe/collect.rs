@@ -108,6 +108,7 @@ impl Start {
             nodes: self.nodes.clone(),
             seen: Some(Seen {
                 memory_limit_bytes: self.memory_left.limit_bytes(),
+                kernel_events: self.by_kernel,
                 ..Seen::default()
             }),
             ..Meta::default()
@@ -396,7 +397,7 @@ impl Collector {
         for image in 0..streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let running = if self.start.command.is_empty() {
+        let running = if self.start.by_kernel {
             // Programs that ran already go on, as they should.
             BTreeSet::new()
         } else {

@@ -79,6 +79,7 @@ fn of_file(signature: u64, definitions: &Definitions, program: u64, file: FileKe
     let module = definitions.modules.get(&program);
     let module = module.map(|module| module.path.to_string_lossy().into_owned());
     let name = module.as_deref().and_then(|path| path.rsplit('/').next());
+    let name = name.filter(|name| !name.is_empty());
     SiteRow {
         signature,
         truncated: true,

@@ -56,6 +56,7 @@ pub(super) struct Record {
         value_name = "N",
         default_value_t = 32,
         value_parser = clap::value_parser!(u8).range(1..=64),
+        conflicts_with = "running",
         help_heading = RECORDING,
         hide_short_help = true
     )]
@@ -68,6 +69,7 @@ pub(super) struct Record {
         value_name = "BYTES",
         default_value = "64MiB",
         value_parser = ring_bytes,
+        conflicts_with = "running",
         help_heading = RECORDING,
         hide_short_help = true
     )]

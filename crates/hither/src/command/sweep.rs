@@ -4,8 +4,6 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::Context;
@@ -20,14 +18,12 @@ use hither_analysis::sweep::{
 };
 use hither_core::registry;
 use hither_sim::{Grid, Row};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, SampleArgs};
 use super::subcommand::Subcommand;
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::output;
 use crate::this_machine;
 use crate::ui::{self, Ui};
@@ -218,7 +214,7 @@ impl Subcommand for SweepCommand {
         }
         let run = SweepOptions {
             unit_references: self.save_every,
-            cancel: cancelled_by_signals()?,
+            cancel: exit::cancelled_by_signals()?,
             shard,
         };
         if let (Some(output), Some(format), true) = (&self.output, format, prints) {
@@ -265,7 +261,7 @@ impl Subcommand for SweepCommand {
                     ui.note("interrupted; with --output, results are saved and can be gone on from")
                 }
             }
-            return Ok(ExitCode::from(INTERRUPTED_EXIT_CODE));
+            return Ok(ExitCode::from(exit::INTERRUPTED));
         }
         if let (Some(shard), Some(output)) = (shard, &self.output) {
             ui.note(format_args!(
@@ -286,20 +282,6 @@ impl Subcommand for SweepCommand {
 /// s with 4096 (2026-11).
 fn useful_threads(wanted: usize, processors: usize) -> usize {
     wanted.min(4 * processors)
-}
-
-/// The exit code of a shell for a program that SIGINT ended, so that a loop over sweeps ends too.
-const INTERRUPTED_EXIT_CODE: u8 = 130;
-
-/// A flag that SIGINT and SIGTERM set. A second signal ends the process at once.
-fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let cancel = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, INTERRUPTED_EXIT_CODE.into(), cancel.clone())
-            .and_then(|_| flag::register(signal, cancel.clone()))
-            .context("watching for signals")?;
-    }
-    Ok(cancel)
 }
 
 impl SweepCommand {

@@ -34,7 +34,7 @@ pub(crate) struct RecordingArgs {
     force: bool,
 
     /// Record touches of mapped files too, sampled
-    #[arg(long)]
+    #[arg(long, conflicts_with = "running")]
     mapped: bool,
 
     /// Record no arguments of programs, which may hold passwords

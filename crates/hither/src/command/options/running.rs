@@ -1,19 +1,18 @@
 //! Programs that run already, of which the kernel tells, for `hither record` and `hither advise`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
-use hither_kernel_events::{Cgroup, Scope};
+use hither_kernel_events::{Cgroup, Scope, is_alive};
 use hither_live::observe::{AttachOptions, attach};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use super::recording::{self, RecordingArgs};
+use crate::exit;
 use crate::ui::Ui;
 
 /// Programs that run already.
@@ -70,16 +69,16 @@ impl RunningArgs {
             Cgroup::of_container(id).with_context(|| format!("--container {id}"))?
         } else if whose.all {
             return Ok(Some(Scope::Everything));
-        } else if let Some(gone) = whose.pids.iter().find(|pid| !is_running(**pid)) {
-            bail!("--pid {gone}: there is no such process");
         } else {
             let pids = &whose.pids;
+            pids.iter().try_for_each(|pid| check(*pid))?;
             return Ok((!pids.is_empty()).then(|| Scope::Processes(pids.clone())));
         };
         Ok(Some(Scope::Cgroup(cgroup)))
     }
 
-    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C.
+    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C. A second
+    /// Ctrl-C ends this process, also when it does something else by then.
     pub(crate) fn record(
         &self,
         scope: Scope,
@@ -88,10 +87,11 @@ impl RunningArgs {
         ui: &Ui,
     ) -> anyhow::Result<()> {
         recording::note_recoverable(output, ui);
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            flag::register(signal, Arc::clone(&interrupted)).context("watching for signals")?;
-        }
+        let interrupted = exit::cancelled_by_signals()?;
+        let cgroup = match &scope {
+            Scope::Cgroup(cgroup) => Some(cgroup.folder().to_owned()),
+            _ => None,
+        };
         let options = AttachOptions {
             scope,
             trace: recording.trace(output),
@@ -101,6 +101,7 @@ impl RunningArgs {
             interrupted.load(Ordering::Relaxed)
                 || until.is_some_and(|until| Instant::now() >= until)
                 || self.have_ended()
+                || cgroup.as_ref().is_some_and(|folder| !folder.exists())
         });
         recording::report(&recording::made(recorded)?, ui);
         Ok(())
@@ -109,12 +110,22 @@ impl RunningArgs {
     /// Whether there is nobody left to record.
     fn have_ended(&self) -> bool {
         let pids = &self.whose.pids;
-        !pids.is_empty() && !pids.iter().any(|pid| is_running(*pid))
+        !pids.is_empty() && !pids.iter().any(|pid| is_alive(*pid))
     }
 }
 
-fn is_running(pid: Pid) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+/// A process must run, and be no thread of one.
+fn check(pid: Pid) -> anyhow::Result<()> {
+    if !is_alive(pid) {
+        bail!("--pid {pid}: there is no such process");
+    }
+    let status = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:\t"));
+    match process.filter(|process| **process != pid.to_string()) {
+        Some(process) => bail!("--pid {pid}: it is a thread of the process {process}"),
+        None => Ok(()),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
