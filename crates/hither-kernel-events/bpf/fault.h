@@ -27,10 +27,7 @@ int fault_page(u64 *context)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread;
 
-	if (!observes_task(task))
-		return 0;
-	pages.inode = mapping->host;
-	if (!observes_device(pages.inode->i_sb->s_dev))
+	if (!observes(task, mapping, &pages))
 		return 0;
 	thread = thread_of(task);
 	if (thread) {
@@ -67,10 +64,7 @@ int map_pages(u64 *context)
 	struct thread *thread;
 	u64 number;
 
-	if (!observes_task(task))
-		return 0;
-	pages.inode = mapping->host;
-	if (!observes_device(pages.inode->i_sb->s_dev))
+	if (!observes(task, mapping, &pages))
 		return 0;
 	thread = thread_of(task);
 	number = faults_completed(task) + 1;

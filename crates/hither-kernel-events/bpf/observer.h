@@ -170,6 +170,16 @@ static ALWAYS_INLINE bool observes_device(u32 device)
 	return !with_devices || bpf_map_lookup_elem(&devices, &device);
 }
 
+/* Whether the pages that a task uses are observed: of the file of this mapping. */
+static ALWAYS_INLINE bool observes(struct task_struct *task, struct address_space *mapping,
+				   struct pages *pages)
+{
+	if (!observes_task(task))
+		return 0;
+	pages->inode = mapping->host;
+	return observes_device(pages->inode->i_sb->s_dev);
+}
+
 /* The finalizer of splitmix64. */
 static ALWAYS_INLINE u64 mix(u64 value)
 {

@@ -99,10 +99,7 @@ int read_pages(u64 *context)
 	u64 page = pages.first, last_page = pages.last, size;
 	struct thread *thread;
 
-	if (!observes_task(task))
-		return 0;
-	pages.inode = mapping->host;
-	if (!observes_device(pages.inode->i_sb->s_dev))
+	if (!observes(task, mapping, &pages))
 		return 0;
 	pages.first = first_page_of_call(task, mapping, page);
 	/* The range is what the program asked for, which may go past the end of the file. */

@@ -22,7 +22,8 @@ struct Pages {
     process: u32,
     kind: Kind,
     file: File,
-    pages: (u64, u64),
+    first_page: u64,
+    last_page: u64,
     same_fault: bool,
     frames: usize,
 }
@@ -52,7 +53,8 @@ impl Report {
                 process: event.process.0,
                 kind,
                 file,
-                pages: (first_page, last_page),
+                first_page,
+                last_page,
                 same_fault,
                 frames: stack.addresses().len(),
             }),
@@ -76,7 +78,10 @@ impl Report {
     /// The ranges of a kind of event about a file.
     fn ranges(&self, kind: Kind, file: &TestFile) -> Vec<(u64, u64)> {
         let events = self.of_file(kind, file);
-        events.iter().map(|event| event.pages).collect()
+        events
+            .iter()
+            .map(|event| (event.first_page, event.last_page))
+            .collect()
     }
 
     /// How often each page of a file is in an event of a kind.
@@ -219,7 +224,7 @@ fn touches_of_mapped_pages_that_fault_are_seen() {
     let (fault, next) = (anew.next().unwrap(), anew.next().unwrap());
     assert!(!fault.same_fault, "{fault:?}");
     // What had come in with it was mapped then.
-    assert!(next.same_fault || next.pages.0 > 0, "{next:?}");
+    assert!(next.same_fault || next.first_page > 0, "{next:?}");
     let is_seen = |page: &u64| faults.contains_key(page) || mapped.contains_key(page);
     assert!((0..128).all(|page| is_seen(&page)), "{faults:?} {mapped:?}");
     assert!(faults.values().all(|count| *count == 1), "{faults:?}");

@@ -64,8 +64,8 @@ struct Named {
     images: FxHashMap<Pid, ProcessImage>,
     /// How many there were.
     image_count: u32,
-    /// Indices of threads that have ended, with the generation of each.
-    free: VecDeque<(usize, u64)>,
+    /// Of threads that have ended: the indices are used again.
+    free: VecDeque<RingInfo>,
     /// How many indices there are.
     index_count: usize,
     /// Files that were reported. None of those that are not recorded.
@@ -245,16 +245,16 @@ impl Named {
         if let Some(ring) = known {
             return *ring;
         }
-        let (index, generation) = self.free.pop_front().unwrap_or_else(|| {
+        let before = self.free.pop_front();
+        if before.is_none() {
             self.index_count += 1;
-            (FIRST_INDEX + self.index_count - 1, 0)
-        });
+        }
         let ring = RingInfo {
-            index,
+            index: before.map_or(FIRST_INDEX + self.index_count - 1, |ring| ring.index),
             pid,
             tid,
             namespace: PidNamespace::OWN,
-            generation: generation + 1,
+            generation: before.map_or(0, |ring| ring.generation) + 1,
         };
         if !self.abouts.contains_key(&pid) {
             self.look_up(pid);
@@ -323,8 +323,7 @@ impl Named {
         self.abouts.remove(&process);
         let threads = self.images.remove(&process).map(|image| image.threads);
         let threads = threads.into_iter().flat_map(FxHashMap::into_values);
-        self.free
-            .extend(threads.map(|ring| (ring.index, ring.generation)));
+        self.free.extend(threads);
     }
 
     /// Where a file is. File systems may be mounted meanwhile.

@@ -257,14 +257,6 @@ fn not_ignored(status: &str, signals: impl Iterator<Item = i32>) -> Vec<i32> {
         .collect()
 }
 
-/// Whether a process exists and has not ended.
-pub(crate) fn is_running(pid: Pid) -> bool {
-    // The state follows the name, which is in parentheses and may have any characters.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,18 +293,5 @@ mod tests {
         let status = "Name:\tsh\nSigIgn:\t0000000000000005\nSigCgt:\t0000000000000002\n";
         assert_eq!(not_ignored(status, 1..=4), [2, 4]);
         assert_eq!(not_ignored("", 1..=2), [1, 2]);
-    }
-
-    #[test]
-    fn a_process_that_has_ended_is_not_running() {
-        assert!(is_running(Pid::own()));
-        let mut child = Command::new("true").spawn().expect("started");
-        let pid = child.id();
-        // Until it is waited for it is a zombie.
-        while is_running(Pid(pid)) {
-            std::thread::yield_now();
-        }
-        child.wait().expect("waited for");
-        assert!(!is_running(Pid(pid)));
     }
 }

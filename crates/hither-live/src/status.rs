@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use hither_ids::{KernelNode, Pid};
 use hither_kernel::private_folder;
+use hither_kernel_events::is_alive;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::launch;
 
 /// Permissions of the folder: only its user may know what programs run.
 const FOLDER_MODE: u32 = 0o700;
@@ -162,7 +161,7 @@ fn remove_abandoned(folder: &Path) {
         let path = entry.path();
         let agent = path.file_stem().and_then(|stem| stem.to_str());
         let agent = agent.and_then(|agent| agent.parse().ok());
-        if agent.is_some_and(|agent: Pid| !launch::is_running(agent)) {
+        if agent.is_some_and(|agent: Pid| !is_alive(agent)) {
             let _ = fs::remove_file(path);
         }
     }
@@ -191,7 +190,7 @@ fn read(path: &Path) -> Option<Status> {
         return None;
     }
     let agent: Pid = path.file_stem()?.to_str()?.parse().ok()?;
-    if !launch::is_running(agent) {
+    if !is_alive(agent) {
         let _ = fs::remove_file(path);
         return None;
     }

@@ -46,13 +46,20 @@ struct Pending {
     hidden: bool,
 }
 
+/// A program that has announced itself; the latest is the greatest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Started {
+    time_ns: u64,
+    image: u32,
+}
+
 /// Matches execs with the programs that they start.
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     pending: FxHashMap<NamespacedPid, Vec<Pending>>,
-    /// By process, start and image of its latest program without a known exec. The exec may be in a
-    /// ring that is read later.
-    unclaimed: FxHashMap<NamespacedPid, (u64, u32)>,
+    /// By process, its latest program without a known exec. The exec may be in a ring that is read
+    /// later.
+    unclaimed: FxHashMap<NamespacedPid, Started>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
@@ -69,7 +76,7 @@ impl Execs {
         hidden: bool,
     ) {
         let started = self.unclaimed.get(&pid);
-        if started.is_some_and(|&(started_ns, image)| started_ns >= time_ns && by != Some(image)) {
+        if started.is_some_and(|started| started.time_ns >= time_ns && by != Some(started.image)) {
             self.unclaimed.remove(&pid);
             return;
         }
@@ -94,7 +101,7 @@ impl Execs {
     pub(crate) fn started(&mut self, pid: NamespacedPid, time_ns: u64, image: u32) {
         if !self.take(pid, time_ns) {
             let youngest = self.unclaimed.entry(pid).or_default();
-            *youngest = (time_ns, image).max(*youngest);
+            *youngest = Started { time_ns, image }.max(*youngest);
         }
     }
 

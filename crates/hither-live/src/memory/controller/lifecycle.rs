@@ -10,7 +10,7 @@ use super::super::migration::RegionStart;
 use super::super::region_map::CutPages;
 use super::page_runs::PageRun;
 use super::placement_controller::PlacementController;
-use super::tracked_region::{FaultUnit, TrackedRegion};
+use super::tracked_region::{FaultUnit, RegionKey, TrackedRegion};
 
 impl PlacementController {
     /// A region was allocated. Regions that were there before are gone, even if nobody reported it.
@@ -108,7 +108,7 @@ impl PlacementController {
             requested: Vec::new(),
             site_bound: false,
             kept: Vec::new(),
-            key: (0, 0),
+            key: RegionKey::default(),
             own: false,
             watched: false,
             counted: false,

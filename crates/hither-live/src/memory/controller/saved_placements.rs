@@ -14,7 +14,7 @@ use hither_ids::{Pid, Tid};
 use rustc_hash::FxHashMap;
 
 use super::super::migration::Migration;
-use super::tracked_region::TrackedRegion;
+use super::tracked_region::{RegionKey, TrackedRegion};
 
 /// The most runs that are saved of a region: beyond, neighbours are joined. Each run needs a bind
 /// request, and there is room for 1024 of them.
@@ -50,15 +50,17 @@ impl SavedPlacements {
         }
     }
 
-    /// A thread allocates a region: returns the thread's number, and how many regions it had
-    /// allocated at the site before.
-    pub(super) fn key(&mut self, pid: Pid, tid: Tid, signature: u64) -> (u32, u32) {
+    /// A thread allocates a region.
+    pub(super) fn key(&mut self, pid: Pid, tid: Tid, signature: u64) -> RegionKey {
         let threads = self.threads.entry(pid).or_default();
         let next = threads.len() as u32;
         let thread = *threads.entry(tid).or_insert(next);
         let count = self.counts.entry((pid, thread, signature)).or_default();
         *count += 1;
-        (thread, *count - 1)
+        RegionKey {
+            thread,
+            nth: *count - 1,
+        }
     }
 
     /// A process has ended: its number may be used again.
@@ -72,8 +74,8 @@ impl SavedPlacements {
     }
 
     /// The placement of a region that a thread allocates, by [`SavedPlacements::key`].
-    pub(super) fn find(&self, signature: u64, key: (u32, u32)) -> Option<&SavedPlacement> {
-        self.known.get(&(signature, key.0, key.1))
+    pub(super) fn find(&self, signature: u64, key: RegionKey) -> Option<&SavedPlacement> {
+        self.known.get(&(signature, key.thread, key.nth))
     }
 
     /// Saves the placement of a region, if any of its pages were moved to where they are used.
@@ -83,7 +85,7 @@ impl SavedPlacements {
         region: &TrackedRegion,
         migration: Option<&Migration>,
     ) {
-        let (thread, nth) = region.key;
+        let RegionKey { thread, nth } = region.key;
         let moved = migration.filter(|migration| migration.has_moved(object));
         let homes = moved.and_then(|migration| migration.homes(object));
         let Some((cell_pages, homes)) = homes else {
@@ -169,13 +171,17 @@ mod tests {
     #[test]
     fn regions_are_known_by_thread_and_order() {
         let mut placements = SavedPlacements::default();
-        let mut key = |tid, signature| placements.key(Pid(9), tid, signature);
+        let mut key = |tid, signature| {
+            let RegionKey { thread, nth } = placements.key(Pid(9), tid, signature);
+            (thread, nth)
+        };
         assert_eq!(
             [key(Tid(9), 1), key(Tid(9), 1), key(Tid(9), 2)],
             [(0, 0), (0, 1), (0, 0)]
         );
         assert_eq!([key(Tid(12), 1), key(Tid(9), 1)], [(1, 0), (0, 2)]);
         placements.ended(Pid(9));
-        assert_eq!(placements.key(Pid(9), Tid(12), 1), (0, 0));
+        let first = RegionKey { thread: 0, nth: 0 };
+        assert_eq!(placements.key(Pid(9), Tid(12), 1), first);
     }
 }

@@ -11,6 +11,15 @@ use super::super::event::{Decision, Order};
 use super::super::region_map::CutPages;
 use super::page_runs::PageRun;
 
+/// A region among those of its process and allocation site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RegionKey {
+    /// The number of the thread that allocated it.
+    pub(super) thread: u32,
+    /// How many regions that thread had allocated there before.
+    pub(super) nth: u32,
+}
+
 /// What is known of a region.
 #[derive(Debug)]
 pub(super) struct TrackedRegion {
@@ -36,9 +45,8 @@ pub(super) struct TrackedRegion {
     pub(super) from: Node,
     /// Of a far region, what the policy keeps near.
     pub(super) kept: Vec<PageRun>,
-    /// The number of the thread that allocated it, and how many regions that thread had allocated
-    /// at the site before.
-    pub(super) key: (u32, u32),
+    /// Which one of its site it is.
+    pub(super) key: RegionKey,
     /// An earlier run has shown where it belongs, so that moving its pages pays.
     pub(super) known: bool,
     /// Its pages were asked to come back to a near node.

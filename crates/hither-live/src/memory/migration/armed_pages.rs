@@ -23,14 +23,22 @@ pub(super) struct ArmedPages {
 }
 
 /// Where a page's bit is.
-fn bit_of(page: PageIndex) -> (u32, u16) {
-    (page.0 / ENTRY_PAGES, 1 << (page.0 % ENTRY_PAGES))
+struct PageBit {
+    entry: u32,
+    bit: u16,
+}
+
+fn bit_of(page: PageIndex) -> PageBit {
+    PageBit {
+        entry: page.0 / ENTRY_PAGES,
+        bit: 1 << (page.0 % ENTRY_PAGES),
+    }
 }
 
 impl ArmedPages {
     /// Whether a page is armed.
     pub(super) fn contains(&self, object: Object, page: PageIndex) -> bool {
-        let (entry, bit) = bit_of(page);
+        let PageBit { entry, bit } = bit_of(page);
         let bits = self.regions.get(&object).and_then(|of| of.get(&entry));
         bits.is_some_and(|bits| bits & bit != 0)
     }
@@ -45,7 +53,7 @@ impl ArmedPages {
         if self.entries >= ENTRIES_MAX {
             *self = ArmedPages::default();
         }
-        let (entry, bit) = bit_of(page);
+        let PageBit { entry, bit } = bit_of(page);
         let bits = self.regions.entry(object).or_default().entry(entry);
         let bits = bits.or_default();
         self.entries += usize::from(*bits == 0);
@@ -54,7 +62,7 @@ impl ArmedPages {
 
     /// A page is not armed any more. Returns whether it was.
     pub(super) fn remove(&mut self, object: Object, page: PageIndex) -> bool {
-        let (entry, bit) = bit_of(page);
+        let PageBit { entry, bit } = bit_of(page);
         let Some(region) = self.regions.get_mut(&object) else {
             return false;
         };
@@ -112,7 +120,7 @@ pub(super) struct Touches {
 impl Touches {
     /// A thread has touched a page. Returns whether it is the first one of its entry.
     pub(super) fn add(&mut self, tid: Tid, (object, page): (Object, PageIndex), cpu: u32) -> bool {
-        let (entry, _) = bit_of(page);
+        let PageBit { entry, .. } = bit_of(page);
         let touched = TouchedEntry { tid, object, entry };
         let touch = self.by_entry.entry(touched);
         let touch = touch.or_insert(Touch { cpu, pages: 0 });
@@ -122,7 +130,7 @@ impl Touches {
 
     /// Takes what a thread has touched of the entry of a page.
     pub(super) fn take(&mut self, tid: Tid, (object, page): (Object, PageIndex)) -> Option<Touch> {
-        let (entry, _) = bit_of(page);
+        let PageBit { entry, .. } = bit_of(page);
         self.by_entry.remove(&TouchedEntry { tid, object, entry })
     }
 

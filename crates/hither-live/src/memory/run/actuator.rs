@@ -9,6 +9,7 @@ use hither_ids::{Address, Pid};
 use hither_kernel::machine::{Machine, NodeMemory, PageMoves};
 use hither_kernel::page_sampling::{PageSampler, SamplingError};
 use hither_kernel::process::{monotonic_ns, short_slices, thread_cpu_ns};
+use hither_kernel_events::is_alive;
 use hither_session::record::Record;
 
 use super::super::budget::{READ_NS, share};
@@ -23,7 +24,6 @@ use super::record_input::input_of;
 use super::report::MemoryReport;
 use super::samples::Samples;
 use crate::controller::Controller;
-use crate::launch;
 use crate::mechanism::{Actuator, Context, Origin, Poll, RunState};
 use crate::numa::PagePolicy;
 use crate::numa::mover::{JobResult, Mover, Worker};
@@ -134,7 +134,7 @@ impl Actuator for PlacementActuator {
         self.take_offers(context);
         if poll.reaped {
             let alive = self.alive.iter().copied();
-            let gone = alive.filter(|&pid| !launch::is_running(pid));
+            let gone = alive.filter(|&pid| !is_alive(pid));
             inputs.extend(gone.map(|pid| TimedInput {
                 time_ns: now_ns,
                 input: Input::Ended { pid },

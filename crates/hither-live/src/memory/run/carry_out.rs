@@ -3,11 +3,11 @@
 use hither_ids::{Address, Pid};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::page_sampling::SamplingError;
+use hither_kernel_events::is_alive;
 
 use super::super::controller::PlacementController;
 use super::super::event::{Input, Migrate, Order, TimedInput};
 use super::actuator::PlacementActuator;
-use crate::launch;
 use crate::mechanism::{Context, RunState};
 use crate::numa::mover::{PageJob, Task};
 use crate::numa::ranges::PageRange;
@@ -184,7 +184,7 @@ impl PlacementActuator {
     ) {
         // The input of its end follows. Of a process that is ending, the kernel says that it has no
         // memory.
-        if reason == SamplingError::NoProcess || !launch::is_running(pid) {
+        if reason == SamplingError::NoProcess || !is_alive(pid) {
             return;
         }
         let pages = length / self.machine.page_bytes();

@@ -6,6 +6,7 @@ use super::super::event::{Decision, Input, Order};
 use super::PageCacheController;
 use super::extents::{BLOCK_BYTES, BlockRun, CHUNK_BYTES, ExtentPosition};
 use super::limit::{CacheLimit, MARKED_BYTES_MAX};
+use super::unexplained::NextFile;
 
 impl PageCacheController {
     /// Whether the limit has something to drop.
@@ -148,7 +149,13 @@ impl PageCacheController {
         let Some(limit) = &self.limit else {
             return;
         };
-        if let Some((file, offset, questions)) = self.unexplained.next() {
+        let next = self.unexplained.next();
+        if let Some(NextFile {
+            file,
+            offset,
+            questions,
+        }) = next
+        {
             // A question is about a chunk at most.
             let end = offset.saturating_add(CHUNK_BYTES.saturating_mul(questions.into()));
             out.push(Decision::Order(Order::CountExtents {

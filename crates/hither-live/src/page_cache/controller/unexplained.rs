@@ -28,6 +28,16 @@ struct Round {
     questions: u32,
 }
 
+/// What to ask next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextFile {
+    pub(super) file: u32,
+    /// From where on.
+    pub(super) offset: u64,
+    /// How many questions there are.
+    pub(super) questions: u32,
+}
+
 /// Files that have more than an extent, and may have pages that nothing explains.
 #[derive(Debug, Default)]
 pub(super) struct UnexplainedFiles {
@@ -70,14 +80,18 @@ impl UnexplainedFiles {
         self.round = Some(Round { files, questions });
     }
 
-    /// The file to ask now, from where on, and how many questions there are.
-    pub(super) fn next(&mut self) -> Option<(u32, u64, u32)> {
+    /// The file to ask now.
+    pub(super) fn next(&mut self) -> Option<NextFile> {
         let round = self.round.as_mut().filter(|round| round.questions > 0)?;
         let file = round.files.pop_front()?;
         if file != self.next_file {
             (self.next_file, self.next_offset) = (file, 0);
         }
-        Some((file, self.next_offset, round.questions))
+        Some(NextFile {
+            file,
+            offset: self.next_offset,
+            questions: round.questions,
+        })
     }
 
     /// A file was asked so many questions. It goes on from `next`, if that was not all.
@@ -109,7 +123,12 @@ mod tests {
     fn round(files: &mut UnexplainedFiles, extents: u64) -> Vec<(u32, u64)> {
         let mut asked = Vec::new();
         files.begin(false);
-        while let Some((file, offset, questions)) = files.next() {
+        while let Some(next) = files.next() {
+            let NextFile {
+                file,
+                offset,
+                questions,
+            } = next;
             asked.push((file, offset / EXTENT_BYTES));
             let left = extents - offset / EXTENT_BYTES;
             let some = left.min(u64::from(questions));
