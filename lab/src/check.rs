@@ -6,14 +6,17 @@ use crate::report::Row;
 /// The expectations that `row` does not meet, one sentence each.
 pub(crate) fn failures(expect: &Expect, row: &Row) -> Vec<String> {
     let mut failures = Vec::new();
-    if let Some(tolerance) = expect.misses {
+    let misses = [
+        ("misses", expect.misses, row.misses),
+        ("misses of user code", expect.misses_user, row.misses_user),
+    ];
+    for (what, tolerance, misses) in misses {
+        let Some(tolerance) = tolerance else { continue };
         match row.expected_misses {
-            Some(expected)
-                if (row.misses - expected as f64).abs() <= tolerance * expected as f64 => {}
+            Some(expected) if (misses - expected as f64).abs() <= tolerance * expected as f64 => {}
             Some(expected) => failures.push(format!(
-                "{:.0} misses, {:+.2} % off the {expected} expected (tolerance {} %)",
-                row.misses,
-                100.0 * (row.misses / expected as f64 - 1.0),
+                "{misses:.0} {what}, {:+.2} % off the {expected} expected (tolerance {} %)",
+                100.0 * (misses / expected as f64 - 1.0),
                 100.0 * tolerance
             )),
             None => failures.push("the program did not say how many misses it expects".to_owned()),
@@ -90,6 +93,7 @@ mod tests {
     fn row() -> Row {
         Row {
             misses: 1009.0,
+            misses_user: 1004.0,
             expected_misses: Some(1000),
             local_share: 0.515,
             local_share_user: 0.5,
@@ -104,6 +108,7 @@ mod tests {
     fn what_holds_is_silent() {
         let expect = Expect {
             misses: Some(0.01),
+            misses_user: Some(0.004),
             local_share: Some(0.02),
             local_share_user: Some(0.001),
             local_share_min: Some(0.5),
@@ -122,6 +127,7 @@ mod tests {
     fn what_does_not_is_named() {
         let expect = Expect {
             misses: Some(0.005),
+            misses_user: Some(0.003),
             local_share: Some(0.01),
             local_share_user: Some(0.01),
             local_share_min: Some(0.6),
@@ -136,6 +142,7 @@ mod tests {
             failures(&expect, &row),
             [
                 "1009 misses, +0.90 % off the 1000 expected (tolerance 0.5 %)",
+                "1004 misses of user code, +0.40 % off the 1000 expected (tolerance 0.3 %)",
                 "local share 51.5 %, expected 50.0 % (tolerance 1 points)",
                 "user code's local share 40.0 %, expected 50.0 % (tolerance 1 points)",
                 "local share 51.5 %, less than 60.0 %",
