@@ -3,12 +3,13 @@
 
 A victim reads blocks of 8 KiB at random from its file, all of which is cached when it starts. A
 backup runs beside it in the same memory cgroup, which holds the victim's file and some more, but
-not what the backup reads and writes. Four ways take turns: plain, under nocache, under
-`hither run --page-cache --cache 8MiB`, and under `hither run --no-cache`.
+not what the backup reads and writes. Five ways take turns: plain; under nocache; under
+`hither run --no-cache`, by the library in the backup and by the kernel's events; and with
+`hither run --no-cache -p` attached to a backup that was started without hither.
 
-Of each run: the share of the victim's reads that storage did not serve (by /proc/PID/io), what is
-cached afterwards of the victim's file, of the source and of the target (fincore), and the backup's
-time and CPU time, the agent's included.
+Of each run: the share of the victim's reads that storage did not serve (by /proc/PID/io), the time
+that 99 in 100 of them take at most, what is cached afterwards of the victim's file, of the source
+and of the target (fincore), and the backup's time and CPU time, the agent's included.
 
 Needs root, a memory cgroup of version 1, and what it runs: tar, rsync, cp, restic, PostgreSQL,
 nocache, fincore. Prints Markdown; appends all runs as JSON lines to --raw.
@@ -22,6 +23,8 @@ import os
 import random
 import resource
 import shutil
+import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -35,7 +38,7 @@ SMALL_FILES, SMALL_BYTES = 3000, 16384
 VICTIM_MIB = 192
 GROUP_MIB = 448
 TABLE_ROWS = 2_500_000
-WAYS = ["plain", "nocache", "--cache 8MiB", "--no-cache"]
+WAYS = ["plain", "nocache", "library", "kernel", "attached"]
 
 
 def quiet(*words, **options):
@@ -123,13 +126,22 @@ def victim(path, stop, reads_each_second):
 
     before = stored()
     print("cached", flush=True)
-    reads = 0
+    took = []
     while not stop.exists():
         for _ in range(reads_each_second // 50):
-            os.pread(descriptor, BLOCK, chance.randrange(blocks) * BLOCK)
-            reads += 1
+            block = chance.randrange(blocks)
+            start = time.perf_counter_ns()
+            os.pread(descriptor, BLOCK, block * BLOCK)
+            took.append(time.perf_counter_ns() - start)
         time.sleep(0.02)
-    print(json.dumps({"reads": reads, "stored": stored() - before}), flush=True)
+    took.sort()
+    told = {
+        "reads": len(took),
+        "stored": stored() - before,
+        "p99_us": round(took[len(took) * 99 // 100] / 1000, 1),
+        "p999_us": round(took[len(took) * 999 // 1000] / 1000, 1),
+    }
+    print(json.dumps(told), flush=True)
 
 
 def postgres(work):
@@ -188,9 +200,23 @@ def under(way, hither, command):
     return {
         "plain": [],
         "nocache": ["nocache"],
-        "--cache 8MiB": [str(hither), "-q", "run", "--page-cache", "--cache", "8MiB", "--"],
-        "--no-cache": [str(hither), "-q", "run", "--no-cache", "--"],
+        "library": [str(hither), "-q", "run", "--no-cache", "--seen-by=library", "--"],
+        "kernel": [str(hither), "-q", "run", "--no-cache", "--seen-by=kernel", "--"],
+        # It goes on once hither is attached.
+        "attached": ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"],
     }[way] + command
+
+
+def attach(hither, pid, work):
+    """Attaches hither, and returns it once it has begun."""
+    told = work / "notify"
+    told.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(told))
+        words = [str(hither), "-q", "run", "--no-cache", "-p", str(pid)]
+        agent = subprocess.Popen(words, env=dict(os.environ, NOTIFY_SOCKET=str(told)))
+        assert notified.recv(100) == b"READY=1"
+    return agent
 
 
 def run(program, way, arguments, group):
@@ -240,14 +266,17 @@ def run(program, way, arguments, group):
     )
     assert beside.stdout.readline() == "cached\n"
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(
-        command,
-        check=True,
-        env=environment,
-        cwd="/",
-        preexec_fn=group.enter,
-        stdout=subprocess.DEVNULL,
+    backup = subprocess.Popen(
+        command, env=environment, cwd="/", preexec_fn=group.enter, stdout=subprocess.DEVNULL
     )
+    agent = None
+    if way == "attached":
+        agent = attach(arguments.hither, backup.pid, work)
+        start = time.monotonic()
+        backup.send_signal(signal.SIGCONT)
+    assert backup.wait() == 0
+    if agent:
+        assert agent.wait() == 0
     wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     left = {
         "victim_mib": cached_mib(work / "victim"),
@@ -316,8 +345,8 @@ def main():
             quiet(*stop_server, cwd="/")
         group.remove()
     print(
-        "| program | way | victim's hits | victim, MiB | source, MiB | target, MiB | wall, s "
-        "| CPU, s |\n|---|---|--:|--:|--:|--:|--:|--:|"
+        "| program | way | victim's hits | p99, us | p99.9, us | victim, MiB | source, MiB "
+        "| target, MiB | wall, s | CPU, s |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     )
     for program in programs:
         for way in WAYS:
@@ -327,7 +356,8 @@ def main():
                 return statistics.median(run[name] for run in of)
 
             print(
-                f"| {program} | {way} | {middle('hits'):.3f} | {middle('victim_mib'):.0f} "
+                f"| {program} | {way} | {middle('hits'):.3f} | {middle('p99_us'):.0f} "
+                f"| {middle('p999_us'):.0f} | {middle('victim_mib'):.0f} "
                 f"| {middle('source_mib'):.0f} | {middle('target_mib'):.0f} "
                 f"| {middle('wall'):.1f} | {middle('cpu'):.1f} |"
             )

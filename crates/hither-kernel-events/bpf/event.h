@@ -36,6 +36,8 @@ enum event_flag {
 	FLAG_SAME_FAULT = 1,
 	/* Of a file: there are more names than were copied. */
 	FLAG_CUT = 2,
+	/* Of pages: the process is not one that is observed. */
+	FLAG_OUTSIDE = 4,
 };
 
 struct event {

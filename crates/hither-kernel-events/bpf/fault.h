@@ -42,7 +42,7 @@ int fault_page(u64 *context)
 		fault->number = number;
 		fault->page = pages.first;
 		if (thread->mapped_by_fault == number)
-			pages.flags = FLAG_SAME_FAULT;
+			pages.flags |= FLAG_SAME_FAULT;
 	}
 	if (!samples(&pages))
 		return 0;
@@ -69,7 +69,7 @@ int map_pages(u64 *context)
 	thread = thread_of(task);
 	number = faults_completed(task) + 1;
 	if (thread && thread->fault.number == number)
-		pages.flags = FLAG_SAME_FAULT;
+		pages.flags |= FLAG_SAME_FAULT;
 	if (!samples(&pages))
 		return 0;
 	know(task, thread, &pages);

@@ -25,6 +25,19 @@ static ALWAYS_INLINE bool is_known(struct inode *inode)
 	return with_files && bpf_map_lookup_elem(&files, &key);
 }
 
+/* Whether the pages that a task uses are observed: of the file of this mapping. */
+static ALWAYS_INLINE bool observes(struct task_struct *task, struct address_space *mapping,
+				   struct pages *pages)
+{
+	pages->inode = mapping->host;
+	if (!observes_task(task)) {
+		if (!with_others || task->tgid == own_process || !is_known(pages->inode))
+			return 0;
+		pages->flags = FLAG_OUTSIDE;
+	}
+	return observes_device(pages->inode->i_sb->s_dev);
+}
+
 /* Copies names into the event, from the file on. */
 static ALWAYS_INLINE void copy_names(struct file_event *event, struct inode *inode)
 {

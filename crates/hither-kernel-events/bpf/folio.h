@@ -71,6 +71,8 @@ static ALWAYS_INLINE void report_folio(void *context, struct folio *folio,
 	if (!observed && (kind == EVENT_DIRTY || task->tgid == own_process ||
 			  !is_known(pages.inode)))
 		return;
+	if (!observed)
+		pages.flags = FLAG_OUTSIDE;
 	pages.first = folio->index;
 	pages.last = pages.first + pages_in(folio) - 1;
 	if (!samples(&pages))

@@ -148,7 +148,10 @@ struct signal_struct {
 } RELOCATED;
 
 struct task_io_accounting {
+	u64 rchar;
 	u64 syscr;
+	u64 read_bytes;
+	u64 write_bytes;
 } RELOCATED;
 
 struct task_struct {

@@ -15,6 +15,10 @@ const volatile u32 scope = SCOPE_EVERYTHING;
 const volatile u32 with_stacks = 0;
 const volatile u32 with_devices = 0;
 const volatile u32 with_files = 0;
+/* Whether what the observing process starts is followed. */
+const volatile u32 with_started = 0;
+/* Whether it is said what others use of the files that observed processes have used. */
+const volatile u32 with_others = 0;
 /* A page is sampled if the upper half of its hash is less. 0: all are. */
 const volatile u32 sampled_below = 0;
 /* Whether cgroups are those of the memory controller in the first version's hierarchies. */
@@ -168,16 +172,6 @@ static ALWAYS_INLINE bool observes_task(struct task_struct *task)
 static ALWAYS_INLINE bool observes_device(u32 device)
 {
 	return !with_devices || bpf_map_lookup_elem(&devices, &device);
-}
-
-/* Whether the pages that a task uses are observed: of the file of this mapping. */
-static ALWAYS_INLINE bool observes(struct task_struct *task, struct address_space *mapping,
-				   struct pages *pages)
-{
-	if (!observes_task(task))
-		return 0;
-	pages->inode = mapping->host;
-	return observes_device(pages->inode->i_sb->s_dev);
 }
 
 /* The finalizer of splitmix64. */

@@ -27,7 +27,9 @@ int follow_fork(u64 *context)
 	u8 followed = 1;
 
 	/* A thread is no process. */
-	if (process == parent->tgid || !observes_task(parent))
+	if (process == parent->tgid)
+		return 0;
+	if (!observes_task(parent) && !(with_started && parent->tgid == own_process))
 		return 0;
 	if (scope == SCOPE_PROCESSES &&
 	    bpf_map_update_elem(&processes, &process, &followed, 0)) {
@@ -48,14 +50,43 @@ int follow_exec(u64 *context)
 	return 0;
 }
 
+/* What threads that have ended had transferred. */
+struct transferred {
+	u64 called_bytes;
+	u64 read_bytes;
+	u64 written_bytes;
+};
+
+struct {
+	int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
+	int (*max_entries)[1];
+	u32 *key;
+	struct transferred *value;
+} ended SEC(".maps");
+
+static ALWAYS_INLINE void count_transferred(struct task_struct *task)
+{
+	u32 only = 0;
+	struct transferred *sum = bpf_map_lookup_elem(&ended, &only);
+
+	if (!sum || !FIELD_EXISTS(task->ioac.read_bytes))
+		return;
+	sum->called_bytes += task->ioac.rchar;
+	sum->read_bytes += task->ioac.read_bytes;
+	sum->written_bytes += task->ioac.write_bytes;
+}
+
 SEC("tp_btf/sched_process_exit")
 int follow_exit(u64 *context)
 {
 	struct task_struct *task = (void *)context[0];
 	u32 process = task->tgid;
 
+	if (!observes_task(task))
+		return 0;
+	count_transferred(task);
 	/* It ends with its last thread. */
-	if (task->signal->live.counter || !observes_task(task))
+	if (task->signal->live.counter)
 		return 0;
 	report_process(task, 0, EVENT_EXIT);
 	if (scope == SCOPE_PROCESSES)

@@ -112,6 +112,9 @@ const SAME_FAULT: u8 = 1;
 /// Flag of a file: see [`What::File::is_cut`].
 const CUT: u8 = 2;
 
+/// Flag of pages: see [`What::Pages::is_outside`].
+const OUTSIDE: u8 = 4;
+
 /// A device, by the number that the kernel uses inside: a file system's, as in
 /// `/proc/self/mountinfo`. On Btrfs and overlayfs stat(2) shows programs another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,6 +191,9 @@ pub enum What<'a> {
         /// fault. The page of the [`Kind::Fault`] was touched, and what was mapped around it was
         /// not, so far.
         same_fault: bool,
+        /// The process is not one that is observed: of a [`Kind::Evict`], or where it is asked for
+        /// ([`Options::others`](crate::Options::others)).
+        is_outside: bool,
         /// Where the program was.
         stack: Stack<'a>,
     },
@@ -344,6 +350,7 @@ impl<'a> Event<'a> {
                     first_page,
                     last_page,
                     same_fault: flags & SAME_FAULT != 0,
+                    is_outside: flags & OUTSIDE != 0,
                     stack: Stack(addresses),
                 }
             }

@@ -8,6 +8,7 @@ use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use hither_ids::Pid;
 use hither_kernel::process::monotonic_ns;
+use hither_kernel::process_tree::Transferred;
 
 use crate::cgroup::Cgroup;
 use crate::error::Error;
@@ -38,8 +39,12 @@ pub struct Observer {
     programs: Ebpf,
     ring: RingBuf<MapData>,
     lost: PerCpuArray<MapData, u64>,
+    ended: PerCpuArray<MapData, [u64; 3]>,
     processes: HashMap<MapData, u32, u8>,
     links: Vec<BtfTracePointLink>,
+    kinds: Vec<Kind>,
+    /// Of the programs for these kinds; none in a pause.
+    page_links: Vec<BtfTracePointLink>,
     damaged: u64,
     pace: Pace,
 }
@@ -77,9 +82,12 @@ impl Observer {
         let mut observer = Observer {
             ring: map(&mut programs, "ring")?,
             lost: map(&mut programs, "lost")?,
+            ended: map(&mut programs, "ended")?,
             processes: map(&mut programs, "processes")?,
             pace: Pace::new(options.ring_bytes),
             links: Vec::new(),
+            kinds: options.kinds.clone(),
+            page_links: Vec::new(),
             damaged: 0,
             programs,
         };
@@ -89,7 +97,9 @@ impl Observer {
         }
         // First, so that no process begins unseen.
         for (tracepoint, program) in PROCESS_PROGRAMS {
-            observer.attach(program, tracepoint, &btf)?;
+            observer.load(program, tracepoint, &btf)?;
+            let link = observer.attach(program, tracepoint)?;
+            observer.links.push(link);
         }
         if let Scope::Processes(all) = &options.scope {
             for process in all {
@@ -98,33 +108,51 @@ impl Observer {
         }
         for kind in &options.kinds {
             let source = kind.source();
-            observer.attach(source.program, source.tracepoint, &btf)?;
+            observer.load(source.program, source.tracepoint, &btf)?;
         }
+        observer.pause(false)?;
         Ok(observer)
+    }
+
+    /// Reports nothing of pages from now on, which costs nobody anything, or reports again.
+    /// Processes are followed meanwhile.
+    pub fn pause(&mut self, paused: bool) -> Result<(), Error> {
+        if paused {
+            self.page_links.clear();
+        } else if self.page_links.is_empty() {
+            for kind in self.kinds.clone() {
+                let source = kind.source();
+                let link = self.attach(source.program, source.tracepoint)?;
+                self.page_links.push(link);
+            }
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, program: &'static str) -> Result<&mut BtfTracePoint, Error> {
+        let found = self.programs.program_mut(program);
+        let found = found.ok_or(Error::Missing(program))?;
+        found.try_into().map_err(refused_at(program))
+    }
+
+    fn load(
+        &mut self,
+        program: &'static str,
+        tracepoint: &'static str,
+        btf: &Btf,
+    ) -> Result<(), Error> {
+        let loaded = self.program(program)?.load(tracepoint, btf);
+        loaded.map_err(refused_at(tracepoint))
     }
 
     fn attach(
         &mut self,
         program: &'static str,
         tracepoint: &'static str,
-        btf: &Btf,
-    ) -> Result<(), Error> {
-        let found = self.programs.program_mut(program);
-        let found = found.ok_or(Error::Missing(program))?;
-        let attached: Result<_, ProgramError> = (|| {
-            let found: &mut BtfTracePoint = found.try_into()?;
-            found.load(tracepoint, btf)?;
-            let link = found.attach()?;
-            found.take_link(link)
-        })();
-        let link = attached.map_err(|source| match source {
-            ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) => {
-                Error::NoTracepoint(tracepoint)
-            }
-            source => Error::Program { tracepoint, source },
-        })?;
-        self.links.push(link);
-        Ok(())
+    ) -> Result<BtfTracePointLink, Error> {
+        let found = self.program(program)?;
+        let attached = found.attach().and_then(|link| found.take_link(link));
+        attached.map_err(refused_at(tracepoint))
     }
 
     /// Observes this process and those below it, too, by its number in the initial pid namespace.
@@ -192,18 +220,37 @@ impl Observer {
         }
     }
 
+    /// What observed threads that have ended had transferred in their lives.
+    pub fn transferred_by_ended(&self) -> Transferred {
+        let mut sum = Transferred::default();
+        let of_processors = self.ended.get(&0, 0);
+        for [called_bytes, read_bytes, written_bytes] in
+            of_processors.iter().flat_map(|all| all.iter().copied())
+        {
+            sum.add(Transferred {
+                called_bytes,
+                read_bytes,
+                written_bytes,
+            });
+        }
+        sum
+    }
+
     /// Nothing new is observed from now on. What there is can still be drained.
     pub fn close(&mut self) {
         self.links.clear();
+        self.page_links.clear();
     }
 }
 
 fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let own = std::process::id();
+    let started = u32::from(options.scope == Scope::Started);
     let scope = options.scope.number();
     let stacks = u32::from(options.stacks);
     let devices = u32::from(!options.devices.is_empty());
     let files = u32::from(options.files);
+    let others = u32::from(options.others);
     let sampled_below = options.sampling.below();
     let cgroup = match &options.scope {
         Scope::Cgroup(cgroup) => cgroup.clone(),
@@ -220,6 +267,8 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("with_stacks", &stacks, true)
         .override_global("with_devices", &devices, true)
         .override_global("with_files", &files, true)
+        .override_global("with_others", &others, true)
+        .override_global("with_started", &started, true)
         .override_global("sampled_below", &sampled_below, true)
         .override_global("memory_hierarchy", &memory_hierarchy, true)
         .override_global("cgroup_id", &cgroup.id, true)
@@ -233,6 +282,14 @@ fn map<T: TryFrom<Map, Error = MapError>>(
 ) -> Result<T, Error> {
     let map = programs.take_map(name).ok_or(Error::Missing(name))?;
     T::try_from(map).map_err(refused(name))
+}
+
+/// Why a program was refused that is for this tracepoint.
+fn refused_at(tracepoint: &'static str) -> impl Fn(ProgramError) -> Error {
+    move |source| match source {
+        ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) => Error::NoTracepoint(tracepoint),
+        source => Error::Program { tracepoint, source },
+    }
 }
 
 fn refused(name: &'static str) -> impl Fn(MapError) -> Error {

@@ -47,7 +47,7 @@ impl Display for Obstacle {
 
 impl Obstacle {
     /// What is in the way of everything here.
-    pub(crate) fn all() -> impl Iterator<Item = Obstacle> {
+    pub fn all() -> impl Iterator<Item = Obstacle> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let capabilities = missing_capabilities(&status).map(Obstacle::NoCapability);
         let btf = (!Path::new(BTF).exists()).then_some(Obstacle::NoBtf);

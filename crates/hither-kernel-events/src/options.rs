@@ -24,6 +24,9 @@ pub struct Options {
     /// Whether files are reported before the first event about their pages. Without, what
     /// leaves the page cache is only seen where the scope is everything.
     pub files: bool,
+    /// Whether it is also reported what other processes use of the files that were reported, and
+    /// what comes into the page cache or goes for them.
+    pub others: bool,
     /// Whether events have the user stack. The kernel follows frame pointers.
     pub stacks: bool,
     /// Bytes of the ring: a power of two, at least a page. A ring that is full loses events, which
@@ -40,6 +43,7 @@ impl Default for Options {
             devices: Vec::new(),
             sampling: Sampling::ALL,
             files: true,
+            others: false,
             stacks: false,
             ring_bytes: RING_BYTES,
         }
@@ -54,6 +58,8 @@ pub enum Scope {
     /// These processes, by their numbers in the initial pid namespace, and those below them, which
     /// they have started or start from now on.
     Processes(Vec<Pid>),
+    /// What this process starts from now on, and what is below that.
+    Started,
     /// The processes of a cgroup and of those below it.
     Cgroup(Cgroup),
 }
@@ -63,7 +69,7 @@ impl Scope {
     pub(crate) fn number(&self) -> u32 {
         match self {
             Scope::Everything => 0,
-            Scope::Processes(_) => 1,
+            Scope::Processes(_) | Scope::Started => 1,
             Scope::Cgroup(_) => 2,
         }
     }

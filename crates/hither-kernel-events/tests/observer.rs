@@ -25,6 +25,7 @@ struct Pages {
     first_page: u64,
     last_page: u64,
     same_fault: bool,
+    is_outside: bool,
     frames: usize,
 }
 
@@ -48,6 +49,7 @@ impl Report {
                 first_page,
                 last_page,
                 same_fault,
+                is_outside,
                 stack,
             } => report.pages.push(Pages {
                 process: event.process.0,
@@ -56,6 +58,7 @@ impl Report {
                 first_page,
                 last_page,
                 same_fault,
+                is_outside,
                 frames: stack.addresses().len(),
             }),
             What::File {
@@ -314,6 +317,70 @@ fn what_comes_into_the_page_cache_and_leaves_it_is_seen_whoever_does_it() {
     assert_eq!(dropped.counts(Kind::Evict, &file), inserted);
     assert!(dropped.of_file(Kind::Insert, &file).is_empty());
     assert_eq!(observer.lost().events(), 0);
+}
+
+#[test]
+fn what_others_use_of_the_same_files_is_seen_on_request() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 20, true);
+    let unused = scratch.file("unused", 20, true);
+    for others in [false, true] {
+        let program = scratch.start("pread", &file, &[(0, 4096)]);
+        let other = scratch.start("pread", &file, &[(8192, 4096)]);
+        let mapping = scratch.start("mmap", &file, &[(40960, 1)]);
+        let elsewhere = scratch.start("pread", &unused, &[(0, 4096)]);
+        let options = Options {
+            scope: Scope::Processes(vec![Pid(program.id())]),
+            others,
+            ..Options::default()
+        };
+        let mut observer = Observer::new(&options).unwrap();
+        let before = scratch.start("pread", &file, &[(4096, 4096)]);
+        before.run();
+        program.run();
+        other.run();
+        mapping.run();
+        elsewhere.run();
+        let report = Report::of(&mut observer);
+        let reads = report.of_file(Kind::Read, &file).into_iter();
+        let reads: Vec<_> = reads
+            .map(|read| (read.first_page, read.is_outside))
+            .collect();
+        // What comes before the program's own use is cached by then.
+        let expected = [(0, false), (2, true)];
+        assert_eq!(reads, expected[..if others { 2 } else { 1 }]);
+        let mapped = report.of_file(Kind::Map, &file);
+        assert_eq!(mapped.len(), usize::from(others));
+        assert!(mapped.iter().all(|of| of.is_outside && of.last_page >= 10));
+        assert_eq!(report.of_file(Kind::Read, &unused), Vec::<&Pages>::new());
+    }
+}
+
+#[test]
+fn what_the_observing_process_starts_is_followed_and_a_pause_reports_nothing() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 20, true);
+    let other = scratch.start("pread", &file, &[(0, 4096)]);
+    let options = Options {
+        scope: Scope::Started,
+        ..Options::default()
+    };
+    let mut observer = Observer::new(&options).unwrap();
+    let started = |page: u64| scratch.start("pread", &file, &[(4096 * page, 4096)]);
+    other.run();
+    started(1).run();
+    observer.pause(true).unwrap();
+    let in_pause = started(2);
+    started(3).run();
+    observer.pause(false).unwrap();
+    observer.pause(false).unwrap();
+    in_pause.run();
+    let report = Report::of(&mut observer);
+    assert_eq!(report.ranges(Kind::Read, &file), [(1, 1), (2, 2)]);
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub mod acting;
 pub mod address_spaces;
 mod arch;
 pub mod arena;
+pub mod by_generation;
 pub mod cached_parts;
 pub mod cgroup;
 pub mod file_id;

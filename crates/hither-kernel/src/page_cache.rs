@@ -150,16 +150,25 @@ pub struct WithoutCachestat;
 
 /// Opens the file of that identity for reading, if it is the one at the path.
 pub fn open(path: &Path, id: FileId) -> Result<File, OpenError> {
+    open_if(path, id.inode(), |found| found == id)
+}
+
+/// Opens a regular file for reading, if it is the one that is wanted.
+pub(crate) fn open_if(
+    path: &Path,
+    inode: Inode,
+    is_wanted: impl FnOnce(FileId) -> bool,
+) -> Result<File, OpenError> {
     let opened = |path: &Path, flags: i32| {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
         file.map_err(|error| OpenError::from_errno(error.raw_os_error().unwrap_or(0)))
     };
     let place = opened(path, libc::O_PATH)?;
     let status = syscalls::status(place.as_raw_fd()).map_err(OpenError::from_errno)?;
-    if status.id != id || status.mode & libc::S_IFMT != libc::S_IFREG {
+    if !is_wanted(status.id) || status.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(OpenError::Another);
     }
-    if has_write_lease(id.inode()) {
+    if has_write_lease(inode) {
         return Err(OpenError::Busy);
     }
     let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
@@ -183,7 +192,7 @@ fn has_write_lease(file: Inode) -> bool {
 
 impl PageCache for ThisPageCache {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
-        Ok(Box::new(Opened::at(path, id, true)?))
+        Ok(Box::new(Opened::new(open(path, id)?, true)))
     }
 
     fn readahead_bytes(&self, device: u64) -> u64 {
@@ -198,7 +207,7 @@ impl PageCache for ThisPageCache {
 
 impl PageCache for WithoutCachestat {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
-        Ok(Box::new(Opened::at(path, id, false)?))
+        Ok(Box::new(Opened::new(open(path, id)?, false)))
     }
 
     fn readahead_bytes(&self, device: u64) -> u64 {
@@ -235,7 +244,7 @@ pub fn program_cached_bytes() -> u64 {
     cached.map_or(size, |cached| cached.pages * page_bytes())
 }
 
-struct Opened {
+pub(crate) struct Opened {
     file: File,
     size: u64,
     /// Whether `cachestat` is tried.
@@ -258,14 +267,13 @@ fn mincore_is_allowed() -> bool {
 const OVERFLOW_USER: u32 = 65534;
 
 impl Opened {
-    fn at(path: &Path, id: FileId, cachestat: bool) -> Result<Opened, OpenError> {
-        let file = open(path, id)?;
+    pub(crate) fn new(file: File, cachestat: bool) -> Opened {
         let size = file.metadata().map_or(0, |about| about.len());
-        Ok(Opened {
+        Opened {
             file,
             size,
             cachestat,
-        })
+        }
     }
 
     fn by_cachestat(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {

@@ -18,7 +18,7 @@ use crate::file_id::Inode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// More processes than this are not asked: of a larger tree a part is seen.
 const PROCESSES_MAX: usize = 1024;
@@ -80,10 +80,19 @@ impl Transferred {
     }
 }
 
-/// A process and its descendants.
+/// Where trees of processes begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roots {
+    /// At these processes.
+    Processes(Vec<Pid>),
+    /// At each process of the cgroup of this folder, and of those below it.
+    Cgroup(PathBuf),
+}
+
+/// Processes and their descendants.
 #[derive(Debug)]
 pub struct ProcessTree {
-    root: Pid,
+    roots: Roots,
     /// The processes of the last count.
     processes: BTreeSet<Pid>,
     /// What they had transferred when that could be read last.
@@ -94,11 +103,41 @@ pub struct ProcessTree {
     text: Vec<u8>,
 }
 
+impl Roots {
+    /// The processes now.
+    fn now(&self) -> Vec<Pid> {
+        match self {
+            Roots::Processes(processes) => processes.clone(),
+            Roots::Cgroup(folder) => {
+                let mut found = Vec::new();
+                add_members(folder, &mut found);
+                found
+            }
+        }
+    }
+}
+
+/// Adds the processes of a cgroup and of those below it.
+fn add_members(folder: &Path, found: &mut Vec<Pid>) {
+    let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    found.extend(members.lines().filter_map(|pid| pid.parse::<Pid>().ok()));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if found.len() < PROCESSES_MAX && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            add_members(&entry.path(), found);
+        }
+    }
+}
+
 impl ProcessTree {
     /// The tree below a process.
     pub fn of(root: Pid) -> ProcessTree {
+        ProcessTree::below(Roots::Processes(vec![root]))
+    }
+
+    /// The trees below these.
+    pub fn below(roots: Roots) -> ProcessTree {
         ProcessTree {
-            root,
+            roots,
             processes: BTreeSet::new(),
             accounts: BTreeMap::new(),
             sum: Transferred::default(),
@@ -114,7 +153,9 @@ impl ProcessTree {
         for _ in 0..TRIES_MAX {
             let before = std::mem::take(&mut self.processes);
             sum = Transferred::default();
-            self.add_tree(self.root, &mut sum);
+            for root in self.roots.now() {
+                self.add_tree(root, &mut sum);
+            }
             for &pid in &before {
                 if !self.processes.contains(&pid) && self.of_process(pid).is_some() {
                     self.add_tree(pid, &mut sum);
@@ -129,6 +170,33 @@ impl ProcessTree {
         let processes = &self.processes;
         self.accounts.retain(|pid, _| processes.contains(pid));
         self.total
+    }
+
+    /// What the threads that live now have transferred in their lives: not those that have begun to
+    /// end, nor children that were waited for.
+    pub fn transferred_by_living(&mut self) -> Transferred {
+        let before = std::mem::take(&mut self.processes);
+        let mut ignored = Transferred::default();
+        let roots = self.roots.now().into_iter();
+        roots
+            .chain(before)
+            .for_each(|root| self.add_tree(root, &mut ignored));
+        let processes = &self.processes;
+        self.accounts.retain(|pid, _| processes.contains(pid));
+        let mut sum = Transferred::default();
+        for pid in processes {
+            let threads = fs::read_dir(format!("/proc/{pid}/task"));
+            for thread in threads.into_iter().flatten().flatten() {
+                let status = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+                if is_ending(&status) {
+                    continue;
+                }
+                let account = fs::read_to_string(thread.path().join("io")).ok();
+                let account = account.and_then(|text| Transferred::parse(&text));
+                sum.add(account.unwrap_or_default());
+            }
+        }
+        sum
     }
 
     /// Adds a process and its descendants, those that are there already excepted.
@@ -198,6 +266,14 @@ impl ProcessTree {
         file.read_to_end(&mut self.text).ok()?;
         std::str::from_utf8(&self.text).ok()
     }
+}
+
+/// Whether a thread has begun to end, by its /proc/PID/task/TID/stat (proc_pid_stat(5)).
+fn is_ending(stat: &str) -> bool {
+    const PF_EXITING: u32 = 4;
+    let words = stat.rsplit_once(')').map(|(_, words)| words);
+    let flags = words.and_then(|words| words.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 #[cfg(test)]
@@ -273,6 +349,31 @@ mod tests {
         }
         tree.transferred();
         assert!(!tree.processes.contains(&daemon), "it has ended");
+    }
+
+    #[test]
+    fn threads_that_live_are_counted_each_for_itself() {
+        assert!(!is_ending("7 (a) b) S 1 7 7 0 -1 4194304 0"));
+        assert!(is_ending("7 (a) Z 1 7 7 0 -1 4194308 0"));
+        assert!(is_ending(""));
+        let folder = folder();
+        let path = folder.path().join("data");
+        uncached(&path, 1 << 20);
+        let mut tree = ProcessTree::of(Pid::own());
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (read, have_read) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let bytes = fs::read(&path).expect("read");
+                read.send(bytes.len()).expect("sent");
+                let _ = wait.recv();
+            });
+            let before = tree.transferred_by_living().called_bytes;
+            assert_eq!(have_read.recv().expect("sent"), 1 << 20);
+            let all = tree.transferred_by_living().called_bytes;
+            assert!(all >= 1 << 20, "{before} {all}");
+            drop(go);
+        });
     }
 
     #[test]

@@ -242,6 +242,19 @@ pub fn status_flags(fd: i32) -> Result<i32, i32> {
     checked(unsafe { syscall(libc::SYS_fcntl, arguments) }).map(|flags| flags as i32)
 }
 
+/// `ioctl(FS_IOC_GETVERSION)`: the generation of a file's inode. None where the file system has
+/// none.
+pub fn generation(fd: i32) -> Option<u32> {
+    const FS_IOC_GETVERSION: usize = 0x8008_7601;
+    // File systems write an int, though the request is one of a long.
+    let mut generation = [0_u32; 2];
+    let buffer = generation.as_mut_ptr() as usize;
+    let arguments = [fd as usize, FS_IOC_GETVERSION, buffer, 0, 0, 0];
+    // SAFETY: the kernel writes an int, or a long at most, for which there is room.
+    checked(unsafe { syscall(libc::SYS_ioctl, arguments) }).ok()?;
+    Some(generation[0])
+}
+
 /// This process's limit of a kind (`RLIMIT_AS` and others), if it has one; `None` too where the
 /// kernel is kept from answering.
 pub fn limit(resource: i32) -> Option<u64> {

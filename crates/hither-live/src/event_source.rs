@@ -8,6 +8,7 @@
 //!
 //! [`RunState`]: crate::mechanism::RunState
 
+use hither_kernel::process_tree::Transferred;
 use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;
 use hither_session::session::{Lost, RingInfo, Session};
@@ -41,7 +42,7 @@ pub(crate) trait EventSource: Send {
 
     /// Has programs report no accesses to files until further notice, or report them again. Returns
     /// whether it can ask for that: otherwise they go on.
-    fn pause(&self, _paused: bool) -> bool {
+    fn pause(&mut self, _paused: bool) -> bool {
         false
     }
 
@@ -49,6 +50,11 @@ pub(crate) trait EventSource: Send {
     /// Returns whether it can ask for that.
     fn disable_readahead(&self) -> bool {
         false
+    }
+
+    /// What threads of the programs that have ended had transferred, if the source counts that.
+    fn transferred_by_ended(&self) -> Option<Transferred> {
+        None
     }
 
     /// By what programs are asked to bind memory, if it can ask for that.
@@ -77,7 +83,7 @@ impl EventSource for Session {
         Session::lost(self)
     }
 
-    fn pause(&self, paused: bool) -> bool {
+    fn pause(&mut self, paused: bool) -> bool {
         Session::pause(self, paused);
         true
     }

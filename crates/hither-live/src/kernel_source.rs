@@ -19,12 +19,14 @@ use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
 use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
+use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, What};
-use hither_kernel_events::{Mounts, Observer};
+use hither_kernel_events::{Mounts, Observer, Options, Scope};
 use hither_session::record::{Op, Record, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use crate::error::{Error, Result};
 use crate::event_source::{EventSource, TakeRecord};
 use crate::polling::Periodic;
 
@@ -45,6 +47,15 @@ const PAGES_MAX: u64 = INDEX_MAX as u64;
 
 /// Longer reads become several: a row has at most what one call can move.
 const PAGES_OF_A_READ_MAX: u64 = 1 << 18;
+
+/// In place of the thread of a program that is not observed.
+const OTHERS: RingInfo = RingInfo {
+    index: FIRST_INDEX - 1,
+    pid: Pid(0),
+    tid: Tid(0),
+    namespace: PidNamespace::OWN,
+    generation: 0,
+};
 
 /// Of the type of a file in its mode, and a regular file's.
 const TYPE_OF_FILE: u32 = 0o170_000;
@@ -108,11 +119,29 @@ struct ProcessImage {
 }
 
 impl KernelSource {
-    /// Of what an observer sees, of these processes at first.
-    pub(crate) fn new(observer: Observer, processes: &[Pid]) -> KernelSource {
+    /// Of what these programs do; on request also of what comes into the page cache for them, and
+    /// what others use of their files.
+    ///
+    /// # Errors
+    /// The kernel's events cannot be had.
+    pub(crate) fn observe(scope: &Scope, with_others: bool) -> Result<KernelSource> {
+        let of_programs = [Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty];
+        let kinds = of_programs.into_iter();
+        let kinds = kinds.chain(with_others.then_some(Kind::Insert));
+        let observer = Observer::new(&Options {
+            scope: scope.clone(),
+            kinds: kinds.collect(),
+            others: with_others,
+            ..Options::default()
+        });
+        let observer = observer.map_err(Error::Observer)?;
+        let processes = match scope {
+            Scope::Processes(processes) => &processes[..],
+            Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
+        };
         let mut named = Named::new();
         processes.iter().for_each(|&process| named.look_up(process));
-        KernelSource { observer, named }
+        Ok(KernelSource { observer, named })
     }
 }
 
@@ -138,6 +167,14 @@ impl EventSource for KernelSource {
         }
     }
 
+    fn transferred_by_ended(&self) -> Option<Transferred> {
+        Some(self.observer.transferred_by_ended())
+    }
+
+    fn pause(&mut self, paused: bool) -> bool {
+        self.observer.pause(paused).is_ok()
+    }
+
     fn close(&mut self) {
         self.observer.close();
     }
@@ -153,6 +190,7 @@ impl Named {
                 first_page,
                 last_page,
                 same_fault,
+                is_outside,
                 ..
             } => {
                 // An event of another processor may come before that of the file.
@@ -165,9 +203,14 @@ impl Named {
                     return;
                 }
                 let pages = first_page..last_page + 1;
-                let ring = self.ring(event, take);
-                let signature = self.site(&ring, object, take);
-                for (op, pages) in accesses(kind, same_fault, pages) {
+                let (ring, signature, found) = if is_outside {
+                    (OTHERS, 0, uses_by_others(kind, pages))
+                } else {
+                    let ring = self.ring(event, take);
+                    let signature = self.site(&ring, object, take);
+                    (ring, signature, accesses(kind, same_fault, pages))
+                };
+                for (op, pages) in found {
                     let access = Record::Access {
                         op,
                         flags: 0,
@@ -389,7 +432,18 @@ fn accesses(kind: Kind, same_fault: bool, pages: Range<u64>) -> Vec<(Op, Range<u
                 .chain(others.then_some((Op::Map, pages)))
                 .collect()
         }
-        Kind::Insert | Kind::Evict => Vec::new(),
+        Kind::Insert => vec![(Op::Insert, pages)],
+        Kind::Evict => Vec::new(),
+    }
+}
+
+/// The same of a program that is not observed: it uses pages of a file that is.
+fn uses_by_others(kind: Kind, pages: Range<u64>) -> Vec<(Op, Range<u64>)> {
+    match kind {
+        Kind::Read | Kind::Fault | Kind::Map | Kind::Insert | Kind::Dirty => {
+            vec![(Op::UseByOthers, pages)]
+        }
+        Kind::Evict => Vec::new(),
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn is_alone(nodes: &[NodeMemory]) -> bool {
 pub(crate) fn supervise<P: Send, T: Send>(
     name: &str,
     command: &[OsString],
-    instrumentation: Instrumentation<'_>,
+    instrumentation: Option<Instrumentation<'_>>,
     prepare: impl FnOnce() -> P,
     agent: impl FnOnce(Pid, P, &AtomicBool) -> T + Send,
 ) -> Result<Supervised<T>> {
@@ -118,7 +118,7 @@ pub(crate) fn supervise<P: Send, T: Send>(
             .map_err(Error::Session)?;
         let prepared = prepare();
         let start = Instant::now();
-        let program = Program::start(command, Some(instrumentation))?;
+        let program = Program::start(command, instrumentation)?;
         // An error means that the thread has panicked. The panic is passed on below.
         let _ = started.send((Pid(program.id()), prepared));
         let exit = program.wait();

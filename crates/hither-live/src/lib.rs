@@ -15,6 +15,7 @@
 //! hither were not there.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod controller;
 mod decision_log;
 mod error;
@@ -39,6 +40,7 @@ pub mod status;
 pub mod symbolise;
 mod system;
 
+pub use attach::{AttachOptions, attach, memory_group};
 pub use decision_log::Mismatch;
 pub use error::{Conflict, Error, Result};
 pub use hither_kernel::process::outlive_file_size_limit;

@@ -10,8 +10,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hither_ids::{FileKey, Pid};
+use hither_ids::FileKey;
 use hither_kernel::process::{cpu_ns, monotonic_ns};
+use hither_kernel::process_tree::{Roots, Transferred};
 use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;
 use hither_session::session::{Lost, RingInfo, Session, SessionOptions};
@@ -42,8 +43,8 @@ pub(crate) struct RunState {
     pub(crate) definitions: Definitions,
     /// CLOCK_MONOTONIC at the start of the run.
     pub(crate) start_ns: u64,
-    /// The program's process; 0 until it has started.
-    pub(crate) program: Pid,
+    /// Where the programs' processes begin. None until the program has started.
+    pub(crate) roots: Option<Roots>,
     /// How many mechanisms and sinks use accesses to files.
     file_users: usize,
     started: SystemTime,
@@ -60,7 +61,7 @@ impl RunState {
             streams: Streams::default(),
             definitions: Definitions::default(),
             start_ns: monotonic_ns(),
-            program: Pid(0),
+            roots: None,
             started: SystemTime::now(),
             cpu_before_ns: cpu_ns(),
         }
@@ -99,6 +100,12 @@ impl RunState {
     pub(crate) fn lost(&self) -> Lost {
         let others = self.others.iter().map(|source| source.lost());
         event_source::sum(std::iter::once(self.library.lost()).chain(others))
+    }
+
+    /// What threads of the programs that have ended had transferred, if a source counts that.
+    pub(crate) fn transferred_by_ended(&mut self) -> Option<Transferred> {
+        self.sources()
+            .find_map(|source| source.transferred_by_ended())
     }
 
     /// A mechanism does not need a file: stops the reporting of accesses to it, unless others use

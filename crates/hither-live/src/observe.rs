@@ -8,10 +8,10 @@
 //! be missing if the agent were killed is noted on disk (`checkpoint`). A trace that was cut is
 //! completed as far as it goes (`cut`).
 
-mod attach;
 mod checkpoint;
 mod collect;
 mod cut;
+mod hashed_names;
 pub(crate) mod intern;
 pub mod machine;
 mod mapped;
@@ -26,7 +26,6 @@ pub(crate) mod sites;
 mod summary;
 mod tables;
 
-pub use attach::{AttachOptions, attach};
 pub use cut::{CutRecording, Recovered, recover};
 pub use record::{RecordOptions, Recorder, unseen};
 pub use recording::{Recorded, TraceOptions};

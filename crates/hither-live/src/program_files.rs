@@ -251,9 +251,46 @@ impl ProgramFiles {
             return Err(reason);
         };
         let path = renamed.find(folder, known.id.inode)?;
-        let opened = open(&path, known.id)?;
+        let opened = open(&path, known.id).map_err(|reason| match reason {
+            // It was listed before it got the name that it has now.
+            OpenError::NoFile | OpenError::Another => OpenError::Busy,
+            other => other,
+        })?;
         known.name.clone_from(&path);
         known.path = path;
         Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_kernel::file_id::Inode;
+    use hither_kernel::mapped_files::identify;
+    use hither_kernel::page_cache::{ThisPageCache, open};
+
+    use super::*;
+
+    /// What was listed may have another name by now: the file is not gone.
+    #[test]
+    fn a_file_that_is_renamed_again_is_found_later() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        fs::write(&first, "x").expect("written");
+        let inode = Inode::of(&fs::metadata(&first).expect("it is there"));
+        let (id, _) = identify(&first, inode).expect("it has an identity");
+        let mut files = ProgramFiles::new(Arc::new(ThisPageCache), true);
+        files.add(id.key(), id, folder.path().join("before"), Pid(0));
+        let mut find = || files.find(id.key(), |path, id| open(path, id).map(drop));
+        assert_eq!(find(), Ok(()));
+        fs::rename(&first, &second).expect("renamed");
+        let mut found = find();
+        while found == Err(OpenError::Busy) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            found = find();
+        }
+        assert_eq!(found, Ok(()));
+        fs::remove_file(&second).expect("removed");
+        std::thread::sleep(std::time::Duration::from_nanos(LISTING_NS));
+        assert_eq!(find(), Err(OpenError::NoFile));
     }
 }

@@ -4,11 +4,13 @@
 //! nobody drains the rings, and the program runs on under the kernel alone.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use hither_ids::Pid;
+use hither_kernel::process_tree::Roots;
+use hither_kernel_events::Scope;
 use hither_session::session::{Session, SessionOptions};
 
 use crate::decision_log::LogFile;
@@ -17,6 +19,7 @@ use crate::event_loop::{EventLoop, Sink, StatusPublisher};
 use crate::file_placement::{
     self, FilePlacementMechanism, FilePlacementOptions, FilePlacementReport,
 };
+use crate::kernel_source::KernelSource;
 use crate::launch::{self, Instrumentation};
 use crate::mechanism::{Mechanism, RunState, SessionNeeds};
 use crate::memory::{self, MemoryMechanism, MemoryOptions, MemoryReport};
@@ -32,8 +35,9 @@ pub struct RunOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// Path of the library that the program loads: the recorder's, or the one that also reports
-    /// regions where memory is placed.
-    pub preload: PathBuf,
+    /// regions where memory is placed. None: the program loads none, and the kernel reports what it
+    /// does. Then only its page cache can be steered.
+    pub preload: Option<PathBuf>,
     /// Decisions are not carried out.
     pub dry_run: bool,
     /// Where to log inputs and decisions.
@@ -82,14 +86,18 @@ macro_rules! mechanisms {
         }
 
         /// The mechanisms that were set up.
-        struct Active {
+        pub(crate) struct Active {
             $($name: Option<$mechanism>,)*
         }
 
         impl Active {
             /// Sets the given mechanisms up, except for those that have nothing to do on this
             /// machine.
-            fn set_up(mechanisms: &Mechanisms, system: &System, dry_run: bool) -> Result<Active> {
+            pub(crate) fn set_up(
+                mechanisms: &Mechanisms,
+                system: &System,
+                dry_run: bool,
+            ) -> Result<Active> {
                 Ok(Active {
                     $($name: match &mechanisms.$name {
                         Some(options) => $set_up(options, system, dry_run)?,
@@ -99,13 +107,18 @@ macro_rules! mechanisms {
             }
 
             /// All of them, for the loop.
-            fn all(&mut self) -> Vec<&mut dyn Mechanism> {
+            pub(crate) fn all(&mut self) -> Vec<&mut dyn Mechanism> {
                 let all = [$(self.$name.as_mut().map(|active| active.as_mechanism()),)*];
                 all.into_iter().flatten().collect()
             }
 
             /// The result of a run.
-            fn finish(self, exit: ExitStatus, ran: Duration, state: &mut RunState) -> RunReport {
+            pub(crate) fn finish(
+                self,
+                exit: ExitStatus,
+                ran: Duration,
+                state: &mut RunState,
+            ) -> RunReport {
                 RunReport {
                     exit,
                     ran,
@@ -154,6 +167,26 @@ mechanisms! {
 }
 
 impl Mechanisms {
+    /// These mechanisms where the kernel reports what programs do: all but that for the page cache
+    /// need the library in the programs.
+    pub(crate) fn by_kernel(&self) -> Mechanisms {
+        let page_cache = self.page_cache.clone();
+        Mechanisms {
+            page_cache: page_cache.map(|page_cache| PageCacheOptions {
+                by_kernel: true,
+                ..page_cache
+            }),
+            ..Mechanisms::default()
+        }
+    }
+
+    /// What the kernel is to report to them. Who keeps a limit has to know what comes in for the
+    /// programs, and what others use of it.
+    pub(crate) fn kernel_source(&self, scope: &Scope) -> Result<KernelSource> {
+        let page_cache = self.page_cache.as_ref();
+        KernelSource::observe(scope, page_cache.is_some_and(|of| of.budget.is_limit()))
+    }
+
     /// The first two that cannot run together.
     pub fn conflict(&self) -> Option<Conflict> {
         Conflict::among(&self.names())
@@ -179,21 +212,29 @@ pub fn run(options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
 /// # Errors
 /// As [`run`].
 pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
-    launch::check_preload(&options.preload)?;
+    if let Some(preload) = &options.preload {
+        launch::check_preload(preload)?;
+    }
     if options.command.is_empty() {
         return Err(Error::NoCommand);
     }
     if let Some(conflict) = mechanisms.conflict() {
         return Err(Error::Conflict(conflict));
     }
-    let mut active = Active::set_up(mechanisms, system, options.dry_run)?;
+    let by_kernel = options.preload.is_none();
+    let (mechanisms, system) = if by_kernel {
+        (mechanisms.by_kernel(), System::by_kernel())
+    } else {
+        (mechanisms.clone(), system.clone())
+    };
+    let mut active = Active::set_up(&mechanisms, &system, options.dry_run)?;
     let is_without = active.all().is_empty();
     if is_without && options.record.is_none() {
         let start = Instant::now();
         let exit = launch::run_uninstrumented(&options.command)?;
         return Ok(without_mechanisms(exit, start.elapsed()));
     }
-    begin_log(options, active.all())?;
+    begin_log(options.log.as_deref(), active.all())?;
     let record = options.record.as_ref();
     let recording = record.map(|trace| Recording::create(trace, &options.command));
     let recording = recording.transpose()?;
@@ -207,21 +248,32 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     let session = needs.unwrap_or_default().options(options.session);
     let session = Session::create(session).map_err(Error::Session)?;
     let mut state = RunState::new(session, file_users);
+    if by_kernel {
+        let source = mechanisms.kernel_source(&Scope::Started)?;
+        state.add_source(Box::new(source));
+    }
+    recording
+        .iter()
+        .for_each(|recording| recording.begin(&mut state));
     for mechanism in active.all() {
         mechanism.attach(&mut state);
     }
     let name = state.library.name().to_owned();
-    let instrumentation = Instrumentation {
-        preload: &options.preload,
+    let preload = options.preload.as_deref();
+    let instrumentation = preload.map(|preload| Instrumentation {
+        preload,
         session: &name,
-    };
-    let status = (!is_without).then(|| StatusPublisher::new(status(options)));
+    });
+    let words = options.command.iter();
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let status = || status(words.collect(), options.dry_run);
+    let status = (!is_without).then(|| StatusPublisher::new(status()));
     let prepare = move || {
         active.all().into_iter().for_each(Mechanism::prepare);
         (active, recording.map(Recording::prepare))
     };
     let work = |program, (mut active, mut recording): (Active, Option<Recording>), ended: &_| {
-        state.program = program;
+        state.roots = Some(Roots::Processes(vec![program]));
         let sink = recording.as_mut().map(|recording| recording.start(program));
         let event_loop = EventLoop {
             state: &mut state,
@@ -241,10 +293,10 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
 }
 
 /// Begins the log of all that decide, if there is to be one.
-fn begin_log(options: &RunOptions, mechanisms: Vec<&mut dyn Mechanism>) -> Result<()> {
+pub(crate) fn begin_log(log: Option<&Path>, mechanisms: Vec<&mut dyn Mechanism>) -> Result<()> {
     let mut deciding = mechanisms;
     deciding.retain(|mechanism| mechanism.decides());
-    let Some(path) = options.log.as_deref().filter(|_| !deciding.is_empty()) else {
+    let Some(path) = log.filter(|_| !deciding.is_empty()) else {
         return Ok(());
     };
     let log = LogFile::create(path, deciding.len() > 1)?;
@@ -255,14 +307,11 @@ fn begin_log(options: &RunOptions, mechanisms: Vec<&mut dyn Mechanism>) -> Resul
 }
 
 /// What is known of a run before it starts.
-fn status(options: &RunOptions) -> Status {
-    let words = options.command.iter();
+pub(crate) fn status(command: Vec<String>, dry_run: bool) -> Status {
     Status {
         agent: Pid::own(),
-        command: words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
-        dry_run: options.dry_run,
+        command,
+        dry_run,
         ..Status::default()
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use hither_kernel::by_generation::ByGeneration;
 use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
 use hither_kernel::page_cache::{PageCache, ThisPageCache};
 
@@ -28,6 +29,14 @@ impl Default for System {
 }
 
 impl System {
+    /// This machine, where the kernel reports what programs do.
+    pub(crate) fn by_kernel() -> System {
+        System {
+            page_cache: Arc::new(ByGeneration),
+            ..System::default()
+        }
+    }
+
     /// The nodes that pages can be moved between. `None` on a machine with one node, unless it is a
     /// dry run.
     pub(crate) fn nodes_to_move_between(&self, dry_run: bool) -> Result<Option<Vec<NodeMemory>>> {

@@ -148,7 +148,7 @@ impl Lab {
         Options {
             run: RunOptions {
                 command: ["sh", "-c", &command].map(Into::into).into(),
-                preload: support::pages_preload(),
+                preload: Some(support::pages_preload()),
                 dry_run: false,
                 log: Some(self.log()),
                 record: None,
@@ -635,6 +635,7 @@ fn the_page_cache_and_memory_go_together() {
             policy: "mru".parse().expect("a policy"),
             budget: Budget::Given(16 * MIB),
             all_files: false,
+            by_kernel: false,
             disable_readahead: true,
             sites: Vec::new(),
         }),

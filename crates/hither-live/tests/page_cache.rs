@@ -89,7 +89,7 @@ impl Lab {
         Options {
             run: RunOptions {
                 command: ["sh", "-c", &command].map(Into::into).into(),
-                preload: support::preload(),
+                preload: Some(support::preload()),
                 dry_run: false,
                 log: Some(self.path("log")),
                 record: None,
@@ -99,6 +99,7 @@ impl Lab {
                 policy: policy.parse().expect("a policy"),
                 budget: Budget::Given(budget_mib * MIB),
                 all_files: false,
+                by_kernel: false,
                 disable_readahead: true,
                 sites: Vec::new(),
             },

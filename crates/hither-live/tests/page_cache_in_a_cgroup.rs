@@ -85,7 +85,7 @@ fn reads_less(group: &Group, folder: &Path, data: &Path, source: &str) -> PageCa
     );
     let options = RunOptions {
         command: ["sh", "-c", &command].map(Into::into).into(),
-        preload: support::preload(),
+        preload: Some(support::preload()),
         dry_run: false,
         log: None,
         record: None,
@@ -95,6 +95,7 @@ fn reads_less(group: &Group, folder: &Path, data: &Path, source: &str) -> PageCa
         policy: "mru".parse().expect("a policy"),
         budget: Budget::Available(56 * MIB),
         all_files: false,
+        by_kernel: false,
         disable_readahead: true,
         sites: Vec::new(),
     };

@@ -109,7 +109,7 @@ impl Lab {
         let command = format!("cd {}; {command}", self.folder.path().display());
         let options = RunOptions {
             command: ["sh", "-c", &command].map(Into::into).into(),
-            preload: support::preload(),
+            preload: Some(support::preload()),
             dry_run: false,
             log: Some(log.clone()),
             record: None,
@@ -120,6 +120,7 @@ impl Lab {
                 policy: "lru".parse().expect("a policy"),
                 budget,
                 all_files: false,
+                by_kernel: false,
                 disable_readahead: false,
                 sites: Vec::new(),
             }),

@@ -15,7 +15,7 @@ mod http;
 pub mod log;
 pub mod members;
 pub mod metrics;
-mod notify;
+pub mod notify;
 mod placement_log;
 pub mod running;
 mod served;

@@ -1,4 +1,5 @@
-//! What systemd is told of a node: sd_notify(3). A crate for it would be longer than this.
+//! What systemd is told of a node or an agent: sd_notify(3). A crate for it would be longer than
+//! this.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -6,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Tells systemd these assignments, such as `READY=1`, if it wants to know.
-pub(crate) fn notify(text: &str) {
+pub fn notify(text: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, text)
     {

@@ -545,6 +545,9 @@ impl Sink for Collector {
                 offset,
                 length,
             } => {
+                let Some(row_op) = row_op(op) else {
+                    return;
+                };
                 if op == Op::Map {
                     self.mapped(object, offset, length);
                     if self.touches.is_some() && ring.namespace.is_own() {
@@ -559,7 +562,7 @@ impl Sink for Collector {
                     length,
                     stream: streams.of(ring),
                     node: self.node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
-                    op: row_op(op),
+                    op: row_op,
                     in_kernel: flags & IN_KERNEL != 0,
                 });
                 if self.window.is_full() {
@@ -708,15 +711,17 @@ pub(crate) struct Unfinished {
     pub(crate) left: Option<PathBuf>,
 }
 
-fn row_op(op: Op) -> RowOp {
-    match op {
+/// What a trace calls it. None of what programs did not do.
+fn row_op(op: Op) -> Option<RowOp> {
+    Some(match op {
         Op::Read => RowOp::Read,
         Op::Write => RowOp::Write,
         Op::Map => RowOp::Map,
         Op::Unmap => RowOp::Unmap,
         Op::Truncate => RowOp::Truncate,
         Op::Fault => RowOp::Fault,
-    }
+        Op::Insert | Op::UseByOthers => return None,
+    })
 }
 
 #[cfg(test)]

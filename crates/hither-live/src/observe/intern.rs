@@ -15,6 +15,7 @@ use hither_session::record::{self, RUN_TIME_CODE, Record};
 use hither_session::session::RingInfo;
 use rustc_hash::FxHashMap;
 
+use super::hashed_names::HashedNames;
 use super::perf_maps::PerfMaps;
 use crate::symbolise::Module;
 
@@ -86,6 +87,8 @@ pub(crate) struct Definitions {
     perf_maps: PerfMaps,
     pub(crate) objects: FxHashMap<FileKey, ObjectDefinition>,
     pub(crate) modules: FxHashMap<u64, Module>,
+    /// Files have these names, if they are not to have their own.
+    pub(crate) hashed_names: Option<HashedNames>,
 }
 
 impl Definitions {
@@ -225,7 +228,10 @@ impl Definitions {
                 let definition = || ObjectDefinition {
                     id,
                     size,
-                    path: path.to_owned(),
+                    path: match &self.hashed_names {
+                        Some(names) => names.path(path),
+                        None => path.to_owned(),
+                    },
                 };
                 self.objects.entry(object).or_insert_with(definition);
             }

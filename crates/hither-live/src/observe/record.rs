@@ -47,7 +47,7 @@ impl Recorder {
         } = self.options.clone();
         let options = RunOptions {
             command,
-            preload,
+            preload: Some(preload),
             dry_run: false,
             log: None,
             record: Some(trace),

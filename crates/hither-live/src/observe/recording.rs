@@ -18,6 +18,7 @@ use hither_trace::Writer;
 use hither_trace::schema::{Cut, Losses, Seen};
 
 use super::collect::{Collector, Ended, Finished, Start, Unfinished};
+use super::hashed_names::HashedNames;
 use super::mapped::MappedTouches;
 use super::not_recorded::on_path;
 use super::summary::RecordingSummary;
@@ -35,6 +36,8 @@ pub struct TraceOptions {
     pub mapped: bool,
     /// Record the arguments of programs, not their names alone.
     pub arguments: bool,
+    /// Record hashes in place of the names of files.
+    pub hash_names: bool,
 }
 
 /// A run that was recorded.
@@ -60,6 +63,7 @@ pub struct Recorded {
 pub(crate) struct Recording {
     collector: Collector,
     mapped: bool,
+    hash_names: bool,
     /// The file of the program, for messages.
     program: PathBuf,
     output: PathBuf,
@@ -101,9 +105,15 @@ impl Recording {
         Ok(Recording {
             collector: Collector::new(writer, start),
             mapped: false,
+            hash_names: options.hash_names,
             program: PathBuf::new(),
             output: options.output.clone(),
         })
+    }
+
+    /// Called before the first record.
+    pub(crate) fn begin(&self, run: &mut RunState) {
+        run.definitions.hashed_names = self.hash_names.then(HashedNames::default);
     }
 
     /// What it needs of the session.

@@ -128,7 +128,7 @@ pub(crate) struct PageCacheController {
 
 impl Controller for PageCacheController {
     const NAME: &'static str = "page_cache";
-    const FORMAT: (&'static str, u32) = ("hither_files", 6);
+    const FORMAT: (&'static str, u32) = ("hither_files", 7);
     type Config = PageCacheConfig;
     type Input = Input;
     type Order = Order;
@@ -319,7 +319,9 @@ impl Controller for PageCacheController {
             }
             Input::Ended => self.drop_beyond_limit(out),
             // Of use to the limit alone.
-            Input::Unreported { .. }
+            Input::Inserted { .. }
+            | Input::UsedByOthers { .. }
+            | Input::Unreported { .. }
             | Input::CachedAhead { .. }
             | Input::CheckLimit { .. }
             | Input::ExtentsCounted { .. }

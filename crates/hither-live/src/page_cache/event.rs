@@ -76,6 +76,19 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
+    /// Pages came into the page cache for the programs. This input and the next one are given where
+    /// the kernel tells them.
+    Inserted {
+        file: FileKey,
+        offset: u64,
+        length: u64,
+    },
+    /// Another program uses pages, or has them cached.
+    UsedByOthers {
+        file: FileKey,
+        offset: u64,
+        length: u64,
+    },
     /// The file cannot be opened any more: removed, replaced, or not accessible.
     Gone { file: FileKey },
     /// The cache for the program's files has a new size: with steering, and without.

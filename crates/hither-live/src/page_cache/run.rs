@@ -41,7 +41,7 @@ pub(crate) fn set_up(
         block_bytes: BLOCK_BYTES,
         dry_run,
         given: options.budget.is_given(),
-        limit: options.budget.limit(),
+        limit: options.budget.limit(options.by_kernel),
         spare_preexisting: !options.all_files,
         sites: options.sites.clone(),
     };

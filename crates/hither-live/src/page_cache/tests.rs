@@ -134,6 +134,7 @@ proptest! {
         let limit = limit.map(|(extents, keeps)| LimitConfig {
             bytes: extents * EXTENT_BYTES,
             keeps,
+            is_told: false,
             page_bytes: 4096,
         });
         let decisions = logged(&path, &PageCacheConfig { limit, ..config(policy) }, inputs);

@@ -69,6 +69,7 @@ pub(crate) fn trace(output: PathBuf) -> TraceOptions {
         force: false,
         mapped: false,
         arguments: true,
+        hash_names: false,
     }
 }
 

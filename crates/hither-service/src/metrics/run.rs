@@ -118,6 +118,8 @@ const METRICS: &[RunMetric] = &[
         "How often readahead was disabled on a descriptor."),
     entry("page_cache_references_total", Counter, "/figures/references",
         "References to blocks of files that the policy saw."),
+    entry("page_cache_shared_bytes_total", Counter, "/figures/shared_bytes",
+        "Bytes that came in for the program and that others have used since: they are left alone."),
     entry("page_cache_steering", Gauge, "/figures/steering",
         "1 while evictions are carried out, 0 otherwise."),
     entry("replicas_bytes", Gauge, "/figures/replica_bytes",

@@ -17,12 +17,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hither_analysis::format::printable_json;
 use hither_analysis::run_plan::RunPlan;
+use hither_kernel_events::{Obstacle, Scope};
 use hither_live::observe::{TraceOptions, unseen};
 use hither_live::{
-    Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions, has_one_node,
+    AttachOptions, Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions,
+    has_one_node, memory_group,
 };
 use hither_service::metrics;
 use serde_json::Value;
@@ -35,6 +37,7 @@ use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
 use self::switch::Switch;
 use super::options::recording;
+use super::options::running::RunningArgs;
 use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
 use crate::preload;
@@ -87,11 +90,28 @@ switches! {
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Run {
     /// The program to run, with its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
+    #[arg(last = true, value_name = "CMD", required_unless_present = "running")]
     command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = "Programs that run already")]
+    running: RunningArgs,
 
     #[command(flatten)]
     switches: Switches,
+
+    /// Have the library in the program say what it does, or the kernel
+    ///
+    /// The kernel sees all programs, static and setuid ones too, and knows whose pages are whose,
+    /// but steers only the page cache, and needs root, or CAP_BPF and CAP_PERFMON. By default it is
+    /// asked for --no-cache, and for programs that cannot load the library.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SOURCE",
+        conflicts_with_all = ["running", "record"],
+        hide_short_help = true
+    )]
+    seen_by: Option<SeenBy>,
 
     #[command(flatten, next_help_heading = "Plan and profile")]
     knowledge: KnowledgeArgs,
@@ -100,10 +120,18 @@ pub(super) struct Run {
     output: OutputArgs,
 }
 
+/// Who says what a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SeenBy {
+    Library,
+    Kernel,
+}
+
 const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
   hither run --no-cache -- tar cf /backup/db.tar /db   evict no other files
+  hither run --unit postgresql                         a running service
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data";
 
 const LONG_HELP: &str = "\
@@ -123,6 +151,10 @@ Examples:
       pcc decides what the page cache keeps of the program's files, in 2 GiB
   hither run --no-cache -- tar cf /backup/db.tar /db
       leave in the page cache what was there before, and nothing else
+  hither run --no-cache -p 4711
+      the same of a process that runs already, and of what it starts; Ctrl-C ends it
+  hither run --unit postgresql
+      pcc decides what stays cached of a service that runs already, in its memory cgroup
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
@@ -158,6 +190,9 @@ impl Subcommand for Run {
     const NAME: &'static str = "run";
 
     fn run(mut self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        if let Some(scope) = self.running.scope()? {
+            return self.steer_running(scope, ui);
+        }
         let given = self.on().first().map(|switch| switch.given_switch());
         if let Some(path) = self.knowledge.plan.take() {
             if let Some(given) = given {
@@ -173,13 +208,7 @@ impl Subcommand for Run {
         for switch in self.on() {
             switch.check(&self.output, self.is_combined())?;
         }
-        if let Some(at) = self.output.metrics {
-            let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
-            ui.note(format_args!("metrics at http://{at}/metrics"));
-        }
-        if !self.output.json {
-            self.note_unseen(ui);
-        }
+        self.serve_metrics(ui)?;
         if let Some(output) = &self.output.record {
             recording::note_recoverable(output, ui);
         }
@@ -191,13 +220,109 @@ impl Subcommand for Run {
         if mechanisms.memory.is_some() || files.is_some_and(|of| !of.is_at_read()) {
             self.note_one_node(ui);
         }
-        let options = self.options(&mechanisms)?;
+        let by_kernel = self.by_kernel(&mechanisms)?;
+        let mut options = self.options(&mechanisms)?;
+        if by_kernel {
+            options.preload = None;
+        } else if !self.output.json {
+            self.note_unseen(ui);
+        }
         let ran = match hither_live::run(&options, &mechanisms) {
+            Err(Error::Observer(why)) if self.seen_by.is_none() => {
+                ui.note(format_args!(
+                    "not seen by the kernel: {}",
+                    why.with_causes()
+                ));
+                self.note_unseen(ui);
+                hither_live::run(&self.options(&mechanisms)?, &mechanisms)
+            }
+            ran => ran,
+        };
+        let ran = match ran {
             Err(error @ Error::NoNode { .. }) => {
                 return Err(Usage(format!("{}: {error}", file_placement::SWITCH)).into());
             }
             ran => ran.map_err(exit::not_started)?,
         };
+        let exit = exit::code_of(ran.exit);
+        self.ended(ran, ui)?;
+        Ok(exit)
+    }
+}
+
+impl Run {
+    /// Steers the page cache of programs that run already.
+    fn steer_running(mut self, scope: Scope, ui: &Ui) -> anyhow::Result<ExitCode> {
+        if scope == Scope::Everything {
+            let message = "--all: say whose page cache, by --pid, --cgroup, --unit or --container";
+            return Err(Usage(message.to_owned()).into());
+        }
+        if let Some(path) = self.knowledge.plan.take() {
+            self.apply_plan(&path, ui)?;
+        }
+        self.switches.page_cache.running(memory_group(&scope))?;
+        let mut others = self.on().into_iter();
+        if let Some(other) = others.find(|switch| switch.switch() != page_cache::SWITCH) {
+            let message = format!(
+                "{} is for programs that hither starts: of those that run already, the page cache \
+                 is steered",
+                other.given_switch()
+            );
+            return Err(Usage(message).into());
+        }
+        self.check_options()?;
+        self.serve_metrics(ui)?;
+        if let Some(output) = &self.output.record {
+            recording::note_recoverable(output, ui);
+        }
+        let options = AttachOptions {
+            record: self.trace(),
+            page_cache: self.mechanisms()?.page_cache,
+            dry_run: self.output.dry_run,
+            log: self.output.log.clone(),
+            ..self.running.options(scope)
+        };
+        let ran = self.running.attach(&options)?.map_err(exit::not_started)?;
+        self.ended(ran, ui)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether the kernel says what the program does, and not the library in it.
+    fn by_kernel(&self, mechanisms: &Mechanisms) -> Result<bool, Usage> {
+        let mut others = self.on().into_iter();
+        let other = others.find(|switch| switch.switch() != page_cache::SWITCH);
+        match (self.seen_by, other) {
+            (Some(SeenBy::Kernel), Some(other)) => {
+                let other = other.given_switch();
+                let message = format!("--seen-by=kernel: {other} needs the library in the program");
+                Err(Usage(message))
+            }
+            (Some(SeenBy::Kernel), None) => self.switches.page_cache.check_kernel().map(|()| true),
+            (Some(SeenBy::Library), _) => Ok(false),
+            (None, Some(_)) => Ok(false),
+            (None, None) => {
+                let program = self.command.first();
+                let is_wanted = self.switches.page_cache.is_no_cache()
+                    || program.is_some_and(|program| unseen(program).is_some());
+                let is_possible = mechanisms.page_cache.is_some()
+                    && self.output.record.is_none()
+                    && self.switches.page_cache.check_kernel().is_ok();
+                Ok(is_possible && is_wanted && Obstacle::all().next().is_none())
+            }
+        }
+    }
+
+    /// Serves the figures of the run, if it is asked for.
+    fn serve_metrics(&self, ui: &Ui) -> anyhow::Result<()> {
+        if let Some(at) = self.output.metrics {
+            let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
+            ui.note(format_args!("metrics at http://{at}/metrics"));
+        }
+        Ok(())
+    }
+
+    /// Says what came of a run, and keeps what was learnt.
+    fn ended(&self, ran: RunReport, ui: &Ui) -> anyhow::Result<()> {
         if self.output.json {
             let document = self.document(&ran).to_string();
             write_to_stderr(&format!("{}\n", printable_json(&document)));
@@ -213,11 +338,21 @@ impl Subcommand for Run {
                 recording::report(&recorded, ui);
             }
         }
-        Ok(exit::code_of(ran.exit))
+        Ok(())
     }
-}
 
-impl Run {
+    /// The trace to record, too.
+    fn trace(&self) -> Option<TraceOptions> {
+        let output = self.output.record.as_ref();
+        output.map(|output| TraceOptions {
+            output: output.clone(),
+            force: false,
+            mapped: false,
+            arguments: true,
+            hash_names: false,
+        })
+    }
+
     /// The switches that are on.
     fn on(&self) -> Vec<&dyn Switch> {
         let mut all = self.switches.all();
@@ -366,12 +501,7 @@ impl Run {
 
     /// The options of the run. The preload library for memory also reports files.
     fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
-        let record = self.output.record.as_ref().map(|output| TraceOptions {
-            output: output.clone(),
-            force: false,
-            mapped: false,
-            arguments: true,
-        });
+        let record = self.trace();
         let session = if record.is_some() {
             recording::session()
         } else {
@@ -379,10 +509,10 @@ impl Run {
         };
         Ok(RunOptions {
             command: self.command.clone(),
-            preload: match mechanisms.memory {
+            preload: Some(match mechanisms.memory {
                 Some(_) => preload::pages_library()?,
                 None => preload::library()?,
-            },
+            }),
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
             record,

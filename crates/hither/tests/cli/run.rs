@@ -76,8 +76,8 @@ fn programs_that_cannot_be_seen_are_told_of() {
     for (options, told) in [
         ("--memory=upm --dry-run", left),
         ("--replicas", left),
-        ("--page-cache --cache 64MiB", limited),
-        ("--no-cache", limited),
+        ("--page-cache --cache 64MiB --seen-by=library", limited),
+        ("--no-cache --seen-by=library", limited),
     ] {
         let fixed = lab.run(&format!("hither run {options} -- ./fixed"));
         assert_eq!(fixed.code, 7, "{fixed}");
@@ -353,7 +353,9 @@ fn a_backup_leaves_nothing_in_the_page_cache() {
     let ran = lab.run("hither run --no-cache --json -- tar cf copy.tar data");
     assert_eq!((ran.code, ran.stdout()), (0, ""), "{ran}");
     let said: Value = serde_json::from_str(&ran.stderr).unwrap();
-    assert_eq!(said["limit_bytes"].as_u64(), Some(8 << 20), "{said}");
+    // By the library's reports, or the kernel's.
+    let limits = [Some(8 << 20), Some(32 << 20)];
+    assert!(limits.contains(&said["limit_bytes"].as_u64()), "{said}");
     assert!(said["dropped_bytes"].as_u64() > Some(24 << 20), "{said}");
     let ran = lab.run("hither run --no-cache -- cmp data copy.tar");
     assert!(ran.stderr.contains("\nhither: dropped "), "{ran}");
@@ -709,7 +711,7 @@ fn a_switch_by_an_earlier_name_or_without_an_equals_sign_is_corrected() {
 
       tip: it is now --page-cache[=POLICY]
 
-    Usage: hither run [OPTIONS] -- <CMD>...
+    Usage: hither run [OPTIONS] [-- <CMD>...]
 
     For more information, try '--help'.
     ");
@@ -722,7 +724,7 @@ fn a_switch_by_an_earlier_name_or_without_an_equals_sign_is_corrected() {
 
       tip: a policy follows `=`: --memory=upm
 
-    Usage: hither run [OPTIONS] -- <CMD>...
+    Usage: hither run [OPTIONS] [-- <CMD>...]
 
     For more information, try '--help'.
     ");
@@ -735,7 +737,7 @@ fn a_switch_by_an_earlier_name_or_without_an_equals_sign_is_corrected() {
 
       tip: put `--` before the program: hither run --memory -- touch started
 
-    Usage: hither run [OPTIONS] -- <CMD>...
+    Usage: hither run [OPTIONS] [-- <CMD>...]
 
     For more information, try '--help'.
     ");

@@ -36,6 +36,9 @@ pub(crate) struct LimitConfig {
     pub(crate) bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     pub(crate) keeps: bool,
+    /// It is told what comes into the page cache for the programs: all else that is cached is other
+    /// programs'.
+    pub(crate) is_told: bool,
     /// The size of a page: the kernel caches whole ones.
     pub(crate) page_bytes: u64,
 }

@@ -59,7 +59,7 @@ const PREEXISTING: u8 = 2;
 const NO_BLOCK: u32 = u32::MAX;
 
 /// Where an extent is. In order of files, and of bytes within a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ExtentPosition {
     pub(super) file: u32,
     /// Its number in the file.

@@ -15,10 +15,10 @@
 //! their write-back (`POSIX_FADV_DONTNEED` does both). So what is left of an extent is tried again,
 //! later each time, and given up at last, until the programs have ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::event::CachedExtent;
 use super::byte_ranges::ByteRanges;
@@ -47,6 +47,8 @@ pub(super) struct CacheLimit {
     bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     keeps: bool,
+    /// It is told what comes in for the programs.
+    pub(super) is_told: bool,
     pub(super) page_bytes: u64,
     has_ended: bool,
     files: FxHashMap<u32, LimitedFile>,
@@ -56,6 +58,10 @@ pub(super) struct CacheLimit {
     pub(super) held_bytes: u64,
     /// Extents of which the kernel has left something.
     left: BTreeMap<ExtentPosition, LeftExtent>,
+    /// Extents that came in and were not accessed yet, in order: they are read ahead, or touched
+    /// through a mapping. They do not count, but for those beyond [`UNREAD_MAX`].
+    unread: VecDeque<ExtentPosition>,
+    is_unread: FxHashSet<ExtentPosition>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +85,12 @@ struct LeftExtent {
     next_ns: u64,
 }
 
+/// So many extents that came in may wait to be read: 64 MiB, more than the kernel reads ahead.
+pub(super) const UNREAD_MAX: usize = 32;
+
+/// No file is larger.
+const FILE_BYTES_MAX: u64 = 1 << 62;
+
 fn pages_of(range: Range<u64>, page_bytes: u64) -> Range<u64> {
     let start = range.start / page_bytes * page_bytes;
     start..range.end.div_ceil(page_bytes) * page_bytes
@@ -99,6 +111,7 @@ impl CacheLimit {
         CacheLimit {
             bytes: config.bytes,
             keeps: config.keeps,
+            is_told: config.is_told,
             page_bytes: config.page_bytes,
             has_ended: false,
             files: FxHashMap::default(),
@@ -106,16 +119,68 @@ impl CacheLimit {
             uses: 0,
             held_bytes: 0,
             left: BTreeMap::new(),
+            unread: VecDeque::new(),
+            is_unread: FxHashSet::default(),
         }
+    }
+
+    /// What is known of a file: at first, where it is told what comes in, that all is foreign.
+    fn file(&mut self, file: u32) -> &mut LimitedFile {
+        let is_told = self.is_told;
+        self.files.entry(file).or_insert_with(|| {
+            let mut new = LimitedFile::default();
+            if is_told {
+                new.foreign.add(0..FILE_BYTES_MAX);
+            }
+            new
+        })
     }
 
     /// A file has this size.
     pub(super) fn sized(&mut self, file: u32, bytes: u64) {
-        let before = self.files.entry(file).or_default().bytes;
+        let before = self.file(file).bytes;
         if bytes < before {
             self.cut(file, bytes);
         }
-        self.files.entry(file).or_default().bytes = bytes;
+        self.file(file).bytes = bytes;
+    }
+
+    /// Pages of a file came in for the programs.
+    pub(super) fn inserted(&mut self, file: u32, offset: u64, length: u64) {
+        let (end, page_bytes) = (offset.saturating_add(length), self.page_bytes);
+        let of_file = self.file(file);
+        of_file.bytes = of_file.bytes.max(end);
+        of_file.foreign.remove(offset..end);
+        for number in offset / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES) {
+            let number = number as u32;
+            let at = ExtentPosition { file, number };
+            let of_file = self.file(file);
+            if of_file.held.contains_key(&number) {
+                let bytes = of_file.own_bytes(at, page_bytes);
+                self.hold(at, bytes, false);
+            } else if self.is_unread.insert(at) {
+                self.unread.push_back(at);
+            }
+        }
+        self.count_unread(UNREAD_MAX);
+    }
+
+    /// Has unread extents count, but for so many that came in last.
+    fn count_unread(&mut self, most: usize) {
+        while self.is_unread.len() > most
+            && let Some(at) = self.unread.pop_front()
+        {
+            if self.is_unread.remove(&at) {
+                let page_bytes = self.page_bytes;
+                let bytes = self.file(at.file).own_bytes(at, page_bytes);
+                self.hold(at, bytes, true);
+            }
+        }
+        // Those that were read since are still in the queue.
+        if self.unread.len() > 2 * UNREAD_MAX {
+            let is_unread = &self.is_unread;
+            self.unread.retain(|at| is_unread.contains(at));
+        }
     }
 
     /// Bytes of a file were read or written.
@@ -124,16 +189,17 @@ impl CacheLimit {
             return;
         }
         let end = offset.saturating_add(length);
-        let of_file = self.files.entry(file).or_default();
+        let of_file = self.file(file);
         of_file.bytes = of_file.bytes.max(end);
         for extent in offset / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES) {
             let Ok(number) = u32::try_from(extent) else {
                 return;
             };
             let at = ExtentPosition { file, number };
-            let of_file = self.files.entry(file).or_default();
-            let bytes = of_file.own_bytes(at, self.page_bytes);
+            let page_bytes = self.page_bytes;
+            let bytes = self.file(file).own_bytes(at, page_bytes);
             self.left.remove(&at);
+            self.is_unread.remove(&at);
             self.hold(at, bytes, true);
         }
     }
@@ -149,7 +215,7 @@ impl CacheLimit {
     pub(super) fn counted(&mut self, file: u32, range: Range<u64>, cached: &[CachedExtent]) {
         let first = (range.start / EXTENT_BYTES) as u32;
         let end = (range.end / EXTENT_BYTES) as u32;
-        let of_file = self.files.entry(file).or_default();
+        let of_file = self.file(file);
         let held = of_file.held.range(first..end.max(first));
         let mut found: BTreeMap<u32, u64> = held.map(|(&extent, _)| (extent, 0)).collect();
         found.extend(
@@ -184,7 +250,7 @@ impl CacheLimit {
         };
         self.by_use.insert(last_use, at);
         self.held_bytes += bytes;
-        let of_file = self.files.entry(at.file).or_default();
+        let of_file = self.file(at.file);
         of_file
             .held
             .insert(at.number, HeldExtent { last_use, bytes });
@@ -202,7 +268,7 @@ impl CacheLimit {
     pub(super) fn foreign(&mut self, file: u32, offset: u64, length: u64) -> u64 {
         let page_bytes = self.page_bytes;
         let pages = pages_of(offset..offset.saturating_add(length), page_bytes);
-        let of_file = self.files.entry(file).or_default();
+        let of_file = self.file(file);
         let added = of_file.foreign.add(pages.clone());
         // What is held of them was counted as the programs' own.
         let first = (pages.start / EXTENT_BYTES) as u32;
@@ -237,9 +303,10 @@ impl CacheLimit {
             return;
         };
         of_file.bytes = of_file.bytes.min(bytes);
-        of_file
-            .foreign
-            .remove(bytes.div_ceil(self.page_bytes) * self.page_bytes..u64::MAX);
+        if !self.is_told {
+            let end = bytes.div_ceil(self.page_bytes) * self.page_bytes;
+            of_file.foreign.remove(end..u64::MAX);
+        }
         let first = bytes.div_ceil(EXTENT_BYTES).min(u64::from(u32::MAX)) as u32;
         let gone: Vec<u32> = of_file
             .held
@@ -331,6 +398,7 @@ impl CacheLimit {
 
     /// The programs have ended: what is to go goes now.
     pub(super) fn end(&mut self) {
+        self.count_unread(0);
         self.has_ended = true;
         if !self.keeps {
             self.bytes = 0;

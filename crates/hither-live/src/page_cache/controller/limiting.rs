@@ -79,7 +79,10 @@ impl PageCacheController {
             | Input::CachedAhead { file, .. }
             | Input::ExtentsCounted { file, .. }
             | Input::Undropped { file, .. }
+            | Input::Inserted { file, .. }
+            | Input::UsedByOthers { file, .. }
             | Input::Gone { file } => file,
+            Input::CheckLimit { .. } if limit.is_told => return,
             Input::CheckLimit { all } => {
                 self.attribution.looked_up();
                 return self.count_unexplained(all, out);
@@ -105,8 +108,10 @@ impl PageCacheController {
                 ..
             } => {
                 limit.accessed(file, offset, length);
-                self.unexplained.used(file, offset.saturating_add(length));
-                self.find_ahead(file, offset, length, write, out);
+                if !limit.is_told {
+                    self.unexplained.used(file, offset.saturating_add(length));
+                    self.find_ahead(file, offset, length, write, out);
+                }
             }
             Input::Watched { .. } | Input::Mapped { .. } => self.unexplained.mapped(file),
             Input::Cut { bytes, .. } => limit.sized(file, bytes),
@@ -132,6 +137,10 @@ impl PageCacheController {
             }
             Input::Undropped { offset, bytes, .. } => {
                 limit.left(extent(offset), bytes, now_ns);
+            }
+            Input::Inserted { offset, length, .. } => limit.inserted(file, offset, length),
+            Input::UsedByOthers { offset, length, .. } => {
+                self.summary.shared_bytes += limit.foreign(file, offset, length);
             }
             Input::Gone { .. } => limit.gone(file),
             _ => {}

@@ -41,7 +41,8 @@ impl PageCacheController {
         cached_before: Option<&CachedBefore>,
         out: &mut Vec<Decision>,
     ) {
-        if !self.spare_preexisting || bytes == 0 {
+        let is_told = self.limit.as_ref().is_some_and(|limit| limit.is_told);
+        if !self.spare_preexisting || bytes == 0 || is_told {
             return;
         }
         let before = cached_before.filter(|_| self.limit.is_some());
@@ -304,6 +305,7 @@ mod tests {
         Some(LimitConfig {
             bytes: 50 * EXTENT_BYTES,
             keeps: true,
+            is_told: false,
             page_bytes: 4096,
         })
     }

@@ -37,6 +37,8 @@ pub struct PageCacheSummary {
     pub dropped_bytes: u64,
     /// Bytes that were found in the page cache before the program accessed them.
     pub preexisting_bytes: u64,
+    /// Bytes that came in for the programs and that others have used since: they are left.
+    pub shared_bytes: u64,
     /// Bytes that the policy kept and the kernel reclaimed.
     pub absent_bytes: u64,
     /// Bytes read from storage while evictions were carried out, by the kernel's account.

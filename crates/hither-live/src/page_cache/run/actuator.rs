@@ -60,6 +60,7 @@ pub(crate) struct PageCacheActuator {
     policy: String,
     dry_run: bool,
     spare_preexisting: bool,
+    by_kernel: bool,
     budget: Budget,
     /// The sizes that the budget last came to.
     sizes: CacheSizes,
@@ -94,6 +95,8 @@ pub(crate) struct PageCacheActuator {
     counts_reads: BTreeMap<u64, bool>,
     check_residency: Periodic,
     read_budget: Periodic,
+    /// What programs had transferred that ran before.
+    transferred_before: Option<Transferred>,
     /// What this process's children had read from storage before the run.
     storage_before_bytes: u64,
     poll_backoff: Backoff,
@@ -110,6 +113,12 @@ impl Actuator for PageCacheActuator {
     fn attach(&mut self, run: &mut RunState) {
         if self.budget.group().is_some() {
             keep_program_pages();
+        }
+        // Of programs that run already.
+        if let Some(roots) = run.roots.clone() {
+            self.processes = Some(ProcessTree::below(roots));
+            self.transferred = self.transferred(run);
+            self.transferred_before = Some(self.transferred);
         }
         run.pause(self.paused);
         // The controller leaves alone what others have cached, as long as it is there.
@@ -148,17 +157,31 @@ impl Actuator for PageCacheActuator {
         else {
             return None;
         };
-        let stream = origin.streams.of(origin.ring);
         let input = match op {
-            Op::Read | Op::Write => Input::Access {
+            Op::Read | Op::Write => {
+                let stream = origin.streams.of(origin.ring);
+                Input::Access {
+                    file,
+                    offset,
+                    length,
+                    signature,
+                    process: origin.streams.stream(stream).image,
+                    thread: stream,
+                    write: op == Op::Write,
+                }
+            }
+            Op::Insert => Input::Inserted {
                 file,
                 offset,
                 length,
-                signature,
-                process: origin.streams.stream(stream).image,
-                thread: stream,
-                write: op == Op::Write,
             },
+            Op::UseByOthers => Input::UsedByOthers {
+                file,
+                offset,
+                length,
+            },
+            // Which touches there were without a fault is not known.
+            Op::Map | Op::Fault if self.by_kernel => Input::Mapped { file },
             Op::Map if self.may_watch(origin.ring, file, length) => {
                 self.newly_mapped.push((file, origin.ring.pid));
                 return None;
@@ -219,7 +242,10 @@ impl Actuator for PageCacheActuator {
         self.count(&context);
         let mut report = PageCacheReport {
             sites: context.controller.sites(),
-            storage_bytes: children_read_bytes() - self.storage_before_bytes,
+            storage_bytes: match self.transferred_before {
+                Some(before) => self.transferred.since(before).read_bytes,
+                None => children_read_bytes() - self.storage_before_bytes,
+            },
             lost: context.run.lost(),
             agent: context.run.cpu(),
             ran,
@@ -238,13 +264,14 @@ impl PageCacheActuator {
         options: &PageCacheOptions,
         dry_run: bool,
     ) -> PageCacheActuator {
-        let limit = options.budget.limit();
+        let limit = options.budget.limit(options.by_kernel);
         let reported = dry_run || options.budget.is_given() || limit.is_some();
         let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::default());
         PageCacheActuator {
             policy: options.policy.to_string(),
             dry_run,
             spare_preexisting: !options.all_files,
+            by_kernel: options.by_kernel,
             budget: options.budget.clone(),
             sizes: options.budget.sizes(0),
             readahead_bytes: 0,
@@ -265,6 +292,7 @@ impl PageCacheActuator {
             counts_reads: BTreeMap::new(),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
             read_budget: Periodic::after(BUDGET_PERIOD_NS),
+            transferred_before: None,
             storage_before_bytes: children_read_bytes(),
             poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
             paused_poll_backoff: Backoff::new(PAUSED_POLL_INTERVAL_MIN, PAUSED_POLL_INTERVAL_MAX),
@@ -381,15 +409,11 @@ impl PageCacheActuator {
     /// Where the file system does not count reads, refaults show that programs read anew what was
     /// reclaimed. They count only while programs report nothing, and only to end that.
     fn count_storage(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        if context.run.program == Pid(0) {
+        if context.run.roots.is_none() {
             return;
         }
-        let program = context.run.program;
-        let processes = self
-            .processes
-            .get_or_insert_with(|| ProcessTree::of(program));
         let start_ns = thread_cpu_ns();
-        let transferred = processes.transferred();
+        let transferred = self.transferred(context.run);
         self.counting_ns = thread_cpu_ns() - start_ns;
         let before = std::mem::replace(&mut self.transferred, transferred);
         let mut bytes = transferred.read_bytes - before.read_bytes;
@@ -412,6 +436,26 @@ impl PageCacheActuator {
         }
     }
 
+    /// What programs have transferred so far.
+    fn transferred(&mut self, run: &mut RunState) -> Transferred {
+        // Asked first: who ends meanwhile is in the next count.
+        let ended = run.transferred_by_ended();
+        let Some(roots) = &run.roots else {
+            return Transferred::default();
+        };
+        let processes = self
+            .processes
+            .get_or_insert_with(|| ProcessTree::below(roots.clone()));
+        let Some(mut all) = ended else {
+            return processes.transferred();
+        };
+        all.add(processes.transferred_by_living());
+        // It was counted before, in another way.
+        let mut sum = self.transferred;
+        sum.add(all.since(sum));
+        sum
+    }
+
     /// Has programs report nothing from now on, or report again.
     fn pause(&mut self, run: &mut RunState, paused: bool) {
         self.paused = paused;
@@ -420,6 +464,9 @@ impl PageCacheActuator {
             self.refaulted_bytes = 0;
             self.mapped_files.pause();
         } else {
+            if self.by_kernel {
+                return;
+            }
             let processes = self.processes.as_mut();
             self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
             let processes = self.processes.iter().flat_map(ProcessTree::processes);

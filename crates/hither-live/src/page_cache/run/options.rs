@@ -11,6 +11,9 @@ use super::super::controller::{EXTENT_BYTES, LimitConfig};
 /// The smallest budget that is of use: four extents.
 pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 
+/// See [`Budget::Nothing`].
+const TOLD_BYTES: u64 = 32 << 20;
+
 /// How much of the page cache a program's files may have.
 #[derive(Clone, Debug)]
 pub enum Budget {
@@ -18,7 +21,8 @@ pub enum Budget {
     /// keep.
     Given(u64),
     /// Nothing is kept: what was read or written is dropped soon after, and the rest at the end. In
-    /// between that takes [`BUDGET_MIN_BYTES`].
+    /// between that takes [`BUDGET_MIN_BYTES`], or 32 MiB where the kernel tells what came in:
+    /// programs of which nothing is unknown may read many files at once.
     Nothing,
     /// So many bytes, which is what the kernel alone would have for the files.
     Available(u64),
@@ -53,10 +57,12 @@ impl Budget {
         }
     }
 
-    /// What the page cache is to be no larger than, even if more is read from storage.
-    pub(super) fn limit(&self) -> Option<LimitConfig> {
+    /// What the page cache is to be no larger than, even if more is read from storage. `is_told`:
+    /// what comes in for the programs.
+    pub(super) fn limit(&self, is_told: bool) -> Option<LimitConfig> {
         let (bytes, keeps) = match self {
             Budget::Given(bytes) => (*bytes, true),
+            Budget::Nothing if is_told => (TOLD_BYTES, false),
             Budget::Nothing => (BUDGET_MIN_BYTES, false),
             Budget::Group { at_most, .. } => ((*at_most)?, true),
             Budget::Available(_) => return None,
@@ -65,8 +71,14 @@ impl Budget {
         Some(LimitConfig {
             bytes,
             keeps,
+            is_told,
             page_bytes: page_bytes(),
         })
+    }
+
+    /// Whether it is a limit, which holds even if more is read from storage.
+    pub(crate) fn is_limit(&self) -> bool {
+        self.limit(false).is_some()
     }
 
     /// Whether the budget may be far below what the kernel alone would have.
@@ -125,6 +137,9 @@ pub struct PageCacheOptions {
     pub budget: Budget,
     /// Whether to steer also files that were in the page cache before the program opened them.
     pub all_files: bool,
+    /// Whether the kernel reports what the programs do, and not the library in them. Then it is
+    /// told what comes into the page cache for them, and what others use of it.
+    pub by_kernel: bool,
     /// Whether programs disable the kernel's readahead on files that they read at random, once the
     /// page cache is full.
     pub disable_readahead: bool,

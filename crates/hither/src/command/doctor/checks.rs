@@ -180,6 +180,7 @@ fn trial() -> Result<String, String> {
             force: false,
             mapped: false,
             arguments: false,
+            hash_names: false,
         },
     };
     let recorded = Recorder::new(options).run().map_err(|error| text(&error))?;

@@ -40,6 +40,13 @@ pub(crate) struct RecordingArgs {
     /// Record no arguments of programs, which may hold passwords
     #[arg(long)]
     no_arguments: bool,
+
+    /// Record hashes in place of the names of files, and no arguments
+    ///
+    /// Each name of a path becomes a hash that is another one in each recording, so files of one
+    /// folder stay in one folder. Programs and their functions keep their names.
+    #[arg(long, conflicts_with = "mapped", hide_short_help = true)]
+    hash_names: bool,
 }
 
 impl RecordingArgs {
@@ -49,7 +56,8 @@ impl RecordingArgs {
             output: output.to_owned(),
             force: self.force,
             mapped: self.mapped,
-            arguments: !self.no_arguments,
+            arguments: !self.no_arguments && !self.hash_names,
+            hash_names: self.hash_names,
         }
     }
 }
@@ -83,7 +91,7 @@ pub(crate) fn record(
 }
 
 /// A recording, or why there is none.
-pub(crate) fn made(recorded: Result<Recorded, Error>) -> anyhow::Result<Recorded> {
+pub(crate) fn made<T>(recorded: Result<T, Error>) -> anyhow::Result<T> {
     match recorded {
         Ok(recorded) => Ok(recorded),
         Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),

@@ -1,5 +1,7 @@
-//! Programs that run already, of which the kernel tells, for `hither record` and `hither advise`.
+//! Programs that run already, of which the kernel tells, for `hither record`, `hither advise` and
+//! `hither run`.
 
+use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -9,7 +11,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
 use hither_kernel_events::{Cgroup, Scope, is_alive};
-use hither_live::observe::{AttachOptions, attach};
+use hither_live::{AttachOptions, Error, RunReport, attach};
+use hither_service::notify::notify;
 
 use super::recording::{self, RecordingArgs};
 use crate::exit;
@@ -21,7 +24,7 @@ pub(crate) struct RunningArgs {
     #[command(flatten)]
     whose: Whose,
 
-    /// Record so long, such as 60s, 5m or 2h
+    /// End after so long, such as 60s, 5m or 2h
     #[arg(
         long = "for",
         value_name = "TIME",
@@ -32,33 +35,47 @@ pub(crate) struct RunningArgs {
     time: Option<Duration>,
 }
 
-/// Whose accesses are recorded.
+/// Whose accesses are meant.
 #[derive(Args, Debug)]
 #[group(id = "running", multiple = false, conflicts_with = "command")]
 struct Whose {
-    /// Record these processes, and what they have started or start, until they end or Ctrl-C
+    /// Of these processes, and what they have started or start, until they end or Ctrl-C
     #[arg(long = "pid", short, value_name = "PID", num_args = 1..)]
     pids: Vec<Pid>,
 
-    /// Record the processes of a cgroup (v2, or v1's of memory) and of those below it
+    /// Of the processes of a cgroup (v2, or v1's of memory) and of those below it
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     cgroup: Option<PathBuf>,
 
-    /// Record a systemd unit, by its name
+    /// Of a systemd unit, by its name
     #[arg(long, value_name = "NAME")]
     unit: Option<String>,
 
-    /// Record a container, by its ID or the first digits of it
+    /// Of a container, by its ID or the first digits of it
     #[arg(long, value_name = "ID", hide_short_help = true)]
     container: Option<String>,
 
-    /// Record all processes of the machine
+    /// Of all processes of the machine
     #[arg(long, short)]
     all: bool,
 }
 
+impl Display for Whose {
+    /// As it was given.
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        let pids = self.pids.iter().map(|pid| format!("--pid {pid}"));
+        let cgroup = self.cgroup.iter();
+        let cgroup = cgroup.map(|path| format!("--cgroup {}", path.display()));
+        let unit = self.unit.iter().map(|name| format!("--unit {name}"));
+        let container = self.container.iter().map(|id| format!("--container {id}"));
+        let all = self.all.then(|| "--all".to_owned());
+        let words = pids.chain(cgroup).chain(unit).chain(container).chain(all);
+        to.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl RunningArgs {
-    /// Whose accesses are recorded. None if it is a command's.
+    /// Whose accesses are meant. None if it is a command's.
     pub(crate) fn scope(&self) -> anyhow::Result<Option<Scope>> {
         let whose = &self.whose;
         let cgroup = if let Some(path) = &whose.cgroup {
@@ -87,24 +104,53 @@ impl RunningArgs {
         ui: &Ui,
     ) -> anyhow::Result<()> {
         recording::note_recoverable(output, ui);
+        let options = AttachOptions {
+            record: Some(recording.trace(output)),
+            ..self.options(scope)
+        };
+        let recorded = self.attach(&options)?;
+        let recorded = recorded.and_then(|ran| ran.recorded.transpose());
+        if let Some(recorded) = recording::made(recorded)? {
+            recording::report(&recorded, ui);
+        }
+        Ok(())
+    }
+
+    /// What is done to them: nothing.
+    pub(crate) fn options(&self, scope: Scope) -> AttachOptions {
+        AttachOptions {
+            scope,
+            name: self.whose.to_string(),
+            record: None,
+            page_cache: None,
+            dry_run: false,
+            log: None,
+        }
+    }
+
+    /// Records or steers them for as long. systemd is told when that has begun.
+    pub(crate) fn attach(
+        &self,
+        options: &AttachOptions,
+    ) -> anyhow::Result<Result<RunReport, Error>> {
         let interrupted = exit::cancelled_by_signals()?;
-        let cgroup = match &scope {
+        let cgroup = match &options.scope {
             Scope::Cgroup(cgroup) => Some(cgroup.folder().to_owned()),
             _ => None,
         };
-        let options = AttachOptions {
-            scope,
-            trace: recording.trace(output),
-        };
         let until = self.time.map(|time| Instant::now() + time);
-        let recorded = attach(&options, || {
+        let mut is_ready = false;
+        let ran = attach(options, || {
+            if !std::mem::replace(&mut is_ready, true) {
+                notify("READY=1");
+            }
             interrupted.load(Ordering::Relaxed)
                 || until.is_some_and(|until| Instant::now() >= until)
                 || self.have_ended()
                 || cgroup.as_ref().is_some_and(|folder| !folder.exists())
         });
-        recording::report(&recording::made(recorded)?, ui);
-        Ok(())
+        notify("STOPPING=1");
+        Ok(ran)
     }
 
     /// Whether there is nobody left to record.

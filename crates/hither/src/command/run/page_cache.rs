@@ -1,5 +1,7 @@
 //! `hither run --page-cache`: steers which blocks of a program's files stay cached.
 
+use std::io;
+
 use clap::Args;
 use hither_analysis::format::{bytes, counted, duration_ns, less_or_more};
 use hither_analysis::profile;
@@ -57,10 +59,15 @@ pub(super) struct PageCacheArgs {
     /// Leave nothing cached behind, as for backups
     ///
     /// What the program reads is dropped soon after, and what it writes once the kernel has
-    /// written it back, but for the last 8MiB; at the end these go, too. What other programs had
-    /// cached stays, so that a backup does not evict the pages of a database.
-    #[arg(long, conflicts_with_all = ["page_cache", "cache"])]
+    /// written it back, but for the last 8MiB or 32MiB; at the end these go, too. What other
+    /// programs had cached, or use meanwhile, stays, so that a backup does not evict the pages of a
+    /// database.
+    #[arg(long, visible_alias = "stream", conflicts_with_all = ["page_cache", "cache"])]
     no_cache: bool,
+
+    /// The memory cgroup of programs that run already, if they are steered, and if it has a limit.
+    #[arg(skip)]
+    of_running: Option<Option<MemoryGroup>>,
 
     /// What is available for these files, if that is known without a memory cgroup.
     #[arg(skip)]
@@ -81,6 +88,43 @@ pub(super) struct PageCacheArgs {
 }
 
 impl PageCacheArgs {
+    /// What is steered are programs that run already, in this memory cgroup if it has a limit. All
+    /// of their files are, and by default the policy does it.
+    pub(super) fn running(&mut self, group: Option<MemoryGroup>) -> Result<(), Usage> {
+        self.check_kernel()?;
+        if !self.is_on() {
+            self.policy = Some(DEFAULT_POLICY.to_owned());
+        }
+        self.of_running = Some(group);
+        Ok(())
+    }
+
+    /// Refuses what only the library in a program can do.
+    pub(super) fn check_kernel(&self) -> Result<(), Usage> {
+        let option = if self.all_files {
+            "--all-files"
+        } else if self.keep_readahead {
+            "--keep-readahead"
+        } else {
+            return Ok(());
+        };
+        let message = format!("{option} needs the library in the program");
+        Err(Usage(message))
+    }
+
+    /// The memory cgroup of the programs, if it has a limit.
+    fn memory_group(&self) -> io::Result<Option<MemoryGroup>> {
+        match &self.of_running {
+            Some(group) => Ok(group.clone()),
+            None => MemoryGroup::of_this_process(),
+        }
+    }
+
+    /// Whether nothing is to stay cached but what others have cached.
+    pub(super) fn is_no_cache(&self) -> bool {
+        self.no_cache && !self.all_files
+    }
+
     /// Whether the page cache has a limit for these files.
     pub(super) fn is_limited(&self) -> bool {
         self.no_cache || self.policy.is_some() && self.cache.is_some()
@@ -211,12 +255,15 @@ fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
         return Ok(Budget::Nothing);
     }
     let at_most = args.cache;
-    match (MemoryGroup::of_this_process(), args.cache, args.available) {
+    match (args.memory_group(), args.cache, args.available) {
         (Ok(Some(group)), given, _)
             if given.is_none_or(|given| given >= group.file_bytes().unwrap_or(0) / 2) =>
         {
             Ok(Budget::Group {
-                cached_before: group.cached_bytes(),
+                cached_before: match args.of_running {
+                    Some(_) => 0,
+                    None => group.cached_bytes(),
+                },
                 group,
                 at_most,
             })
@@ -262,7 +309,8 @@ fn options(args: &PageCacheArgs, knowledge: &KnowledgeArgs) -> anyhow::Result<Pa
             None => baseline(),
         },
         budget: budget(args)?,
-        all_files: args.all_files,
+        all_files: args.all_files || args.of_running.is_some(),
+        by_kernel: false,
         disable_readahead: !args.keep_readahead && !args.no_cache,
         sites: knowledge
             .profile()?
@@ -379,6 +427,12 @@ fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
             bytes(summary.preexisting_bytes)
         ));
     }
+    if summary.shared_bytes > 0 {
+        ui.note(format_args!(
+            "left alone: {} that other programs have used meanwhile",
+            bytes(summary.shared_bytes)
+        ));
+    }
     if summary.mapped > 0 {
         ui.note(format_args!(
             "left alone: {}",
@@ -388,7 +442,7 @@ fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
     if let Some(why) = files.why_mapped {
         ui.note(format_args!("mapped files cannot be steered: {why}"));
     }
-    if let Some(why) = files.why_unreachable {
+    if let Some(why) = files.why_unreachable.filter(|_| summary.unreachable > 0) {
         ui.note(format_args!(
             "left alone: {} that could not be opened; the last one: {why}",
             counted(summary.unreachable, "file")

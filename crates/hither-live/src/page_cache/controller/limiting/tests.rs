@@ -8,7 +8,9 @@ use proptest::prelude::*;
 
 use super::super::super::event::{CachedExtent, TimedInput};
 use super::super::config::LimitConfig;
-use super::super::limit::{STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX};
+use super::super::limit::{
+    STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX, UNREAD_MAX,
+};
 use super::super::tests::config;
 use super::super::{BLOCK_BYTES, EXTENT_BYTES, PageCacheConfig};
 use super::*;
@@ -125,6 +127,35 @@ impl Lab {
         self.input(Input::Tick);
     }
 
+    /// These pages come in for the programs, those that are not cached.
+    fn inserted(&mut self, file: u64, first: u64, end: u64) {
+        for page in first..end.min(FILE_PAGES) {
+            let at = (file, page);
+            if !self.foreign.contains(&at) && self.own.insert(at) {
+                self.input(Input::Inserted {
+                    file: FileKey(file),
+                    offset: page * PAGE_BYTES,
+                    length: PAGE_BYTES,
+                });
+            }
+        }
+        self.input(Input::Tick);
+    }
+
+    /// Another program uses these pages, whoever has brought them in.
+    fn used_by_others(&mut self, file: u64, first: u64, end: u64) {
+        for page in first..end {
+            self.own.remove(&(file, page));
+            self.dirty.remove(&(file, page));
+            self.foreign.insert((file, page));
+        }
+        self.input(Input::UsedByOthers {
+            file: FileKey(file),
+            offset: first * PAGE_BYTES,
+            length: (end - first) * PAGE_BYTES,
+        });
+    }
+
     /// What the programs have cached that is not waiting for its write-back.
     fn cached_bytes(&self) -> u64 {
         self.own.len() as u64 * PAGE_BYTES - self.controller.left_bytes()
@@ -146,7 +177,8 @@ proptest! {
         ),
     ) {
         let bytes = extents * EXTENT_BYTES;
-        let mut lab = Lab::new(policy, LimitConfig { bytes, keeps, page_bytes: PAGE_BYTES });
+        let limit = LimitConfig { bytes, keeps, is_told: false, page_bytes: PAGE_BYTES };
+        let mut lab = Lab::new(policy, limit);
         for file in 1..=FILES {
             lab.opened(file, FILE_PAGES * PAGE_BYTES);
         }
@@ -179,6 +211,58 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Where the kernel tells what comes in: all else is other programs'.
+    #[test]
+    fn what_came_in_for_the_programs_goes_and_what_others_use_stays(
+        policy in prop::sample::select(&["lru", "pcc"][..]),
+        extents in 4..9_u64,
+        keeps in any::<bool>(),
+        before in prop::collection::vec((1..=FILES, 0..FILE_PAGES, 1..300_u64), 0..12),
+        accesses in prop::collection::vec(
+            (1..=FILES, 0..FILE_PAGES, 1..700_u64, 0..5_u8),
+            1..200,
+        ),
+    ) {
+        let bytes = extents * EXTENT_BYTES;
+        let limit = LimitConfig { bytes, keeps, is_told: true, page_bytes: PAGE_BYTES };
+        let mut lab = Lab::new(policy, limit);
+        for (file, first, pages) in before {
+            let end = (first + pages).min(FILE_PAGES);
+            lab.foreign.extend((first..end).map(|page| (file, page)));
+        }
+        let mut others = lab.foreign.clone();
+        for (file, first, pages, what) in accesses {
+            let end = (first + pages).min(FILE_PAGES);
+            match what {
+                0 => {
+                    others.extend((first..end).map(|page| (file, page)));
+                    lab.used_by_others(file, first, end);
+                }
+                // The last file's events were lost until here, the opening among them.
+                1 if file < FILES => lab.opened(file, FILE_PAGES * PAGE_BYTES),
+                2 => lab.inserted(file, first, end),
+                _ => {
+                    lab.inserted(file, first, end.next_multiple_of(EXTENT_PAGES));
+                    lab.access(file, first, pages, what == 3);
+                }
+            }
+            let borne = (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES);
+            let unread = UNREAD_MAX as u64 * EXTENT_BYTES;
+            prop_assert!(lab.cached_bytes() <= bytes + borne + unread);
+        }
+        for _ in 0..3 {
+            lab.input(Input::Ended);
+        }
+        prop_assert_eq!(lab.controller.left_bytes(), 0);
+        let most = if keeps { bytes } else { 0 };
+        prop_assert!(lab.own.len() as u64 * PAGE_BYTES <= most);
+        prop_assert_eq!(lab.foreign, others);
+    }
+}
+
 fn lab() -> Lab {
     let bytes = 4 * EXTENT_BYTES;
     Lab::new(
@@ -186,6 +270,7 @@ fn lab() -> Lab {
         LimitConfig {
             bytes,
             keeps: true,
+            is_told: false,
             page_bytes: PAGE_BYTES,
         },
     )

@@ -71,10 +71,12 @@ impl PageCacheActuator {
             return;
         }
         let start_ns = thread_cpu_ns();
-        self.count_storage(context, now_ns);
-        self.look_up_open_files(context, now_ns);
-        context.input(now_ns, Input::CheckLimit { all: last });
-        self.carry_out(context, now_ns, &[]);
+        if !self.by_kernel {
+            self.count_storage(context, now_ns);
+            self.look_up_open_files(context, now_ns);
+            context.input(now_ns, Input::CheckLimit { all: last });
+            self.carry_out(context, now_ns, &[]);
+        }
         if last {
             self.end(context);
         }
