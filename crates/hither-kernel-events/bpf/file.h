@@ -8,21 +8,10 @@
 
 #include "observer.h"
 
-static ALWAYS_INLINE struct file_key key_of(struct inode *inode)
-{
-	return (struct file_key){
-		.inode = inode->i_ino,
-		.device = inode->i_sb->s_dev,
-		.generation = inode->i_generation,
-	};
-}
-
 /* Whether something was reported of the file. */
-static ALWAYS_INLINE bool is_known(struct inode *inode)
+static ALWAYS_INLINE bool is_known(struct file_key *file)
 {
-	struct file_key key = key_of(inode);
-
-	return with_files && bpf_map_lookup_elem(&files, &key);
+	return with_files && bpf_map_lookup_elem(&files, file);
 }
 
 /* Copies names into the event, from the file on. */
@@ -75,10 +64,11 @@ static ALWAYS_INLINE bool is_used_again(struct thread *thread, struct file_key *
 static FUNCTION void know(struct task_struct *task, struct thread *thread, struct pages *pages)
 {
 	struct inode *inode = pages->inode;
-	struct file_key key = key_of(inode);
+	struct file_key key = pages->file;
 	struct file_event *event;
 	u32 slot = pages->kind;
 	u32 payload;
+	u16 mode;
 	u8 known = 1;
 
 	if (!with_files || is_used_again(thread, &key) || bpf_map_lookup_elem(&files, &key))
@@ -90,9 +80,10 @@ static FUNCTION void know(struct task_struct *task, struct thread *thread, struc
 	if (!event)
 		return;
 	fill(&event->common, task, EVENT_FILE, 0);
-	fill_file(&event->common, inode);
-	event->size = inode->i_size;
-	event->mode = inode->i_mode;
+	fill_file(&event->common, &key);
+	COPY(event->size, inode->i_size);
+	COPY(mode, inode->i_mode);
+	event->mode = mode;
 	event->unused = 0;
 	copy_names(event, inode);
 	payload = event->common.payload;

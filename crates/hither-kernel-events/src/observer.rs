@@ -3,28 +3,21 @@
 use std::collections::BTreeSet;
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::tp_btf::BtfTracePointLink;
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use hither_ids::Pid;
 use hither_kernel::process::monotonic_ns;
 
+use crate::attach::Attached;
 use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::{Event, Kind, number};
 use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
+use crate::source::Source;
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
-
-/// The tracepoints of processes, and the programs for them.
-const PROCESS_PROGRAMS: &[(&str, &str)] = &[
-    ("sched_process_fork", "follow_fork"),
-    ("sched_process_exec", "follow_exec"),
-    ("sched_process_exit", "follow_exit"),
-];
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
@@ -39,7 +32,7 @@ pub struct Observer {
     ring: RingBuf<MapData>,
     lost: PerCpuArray<MapData, u64>,
     processes: HashMap<MapData, u32, u8>,
-    links: Vec<BtfTracePointLink>,
+    attached: Attached,
     damaged: u64,
     pace: Pace,
 }
@@ -79,7 +72,7 @@ impl Observer {
             lost: map(&mut programs, "lost")?,
             processes: map(&mut programs, "processes")?,
             pace: Pace::new(options.ring_bytes),
-            links: Vec::new(),
+            attached: Attached::default(),
             damaged: 0,
             programs,
         };
@@ -88,43 +81,28 @@ impl Observer {
             devices.insert(device.0, 1, 0).map_err(refused("devices"))?;
         }
         // First, so that no process begins unseen.
-        for (tracepoint, program) in PROCESS_PROGRAMS {
-            observer.attach(program, tracepoint, &btf)?;
-        }
+        observer.attached.processes(&mut observer.programs, &btf)?;
         if let Scope::Processes(all) = &options.scope {
             for process in all {
                 observer.follow(*process)?;
             }
         }
-        for kind in &options.kinds {
-            let source = kind.source();
-            observer.attach(source.program, source.tracepoint, &btf)?;
-        }
+        observer
+            .attached
+            .kinds(&mut observer.programs, options, &btf)?;
         Ok(observer)
     }
 
-    fn attach(
-        &mut self,
-        program: &'static str,
-        tracepoint: &'static str,
-        btf: &Btf,
-    ) -> Result<(), Error> {
-        let found = self.programs.program_mut(program);
-        let found = found.ok_or(Error::Missing(program))?;
-        let attached: Result<_, ProgramError> = (|| {
-            let found: &mut BtfTracePoint = found.try_into()?;
-            found.load(tracepoint, btf)?;
-            let link = found.attach()?;
-            found.take_link(link)
-        })();
-        let link = attached.map_err(|source| match source {
-            ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) => {
-                Error::NoTracepoint(tracepoint)
-            }
-            source => Error::Program { tracepoint, source },
-        })?;
-        self.links.push(link);
-        Ok(())
+    /// By what a kind of events is seen. None if it is not.
+    pub fn source(&self, kind: Kind) -> Option<Source> {
+        let mut sources = self.attached.sources.iter();
+        sources.find_map(|(of, source)| (*of == kind).then_some(*source))
+    }
+
+    /// The kinds that were asked for and are not seen, and why. Reads are not among them: without
+    /// these, nothing is observed.
+    pub fn unseen(&self) -> &[(Kind, Error)] {
+        &self.attached.unseen
     }
 
     /// Observes this process and those below it, too, by its number in the initial pid namespace.
@@ -194,7 +172,7 @@ impl Observer {
 
     /// Nothing new is observed from now on. What there is can still be drained.
     pub fn close(&mut self) {
-        self.links.clear();
+        self.attached.links.clear();
     }
 }
 
