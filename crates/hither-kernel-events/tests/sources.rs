@@ -150,6 +150,7 @@ fn the_probe_finds_what_works() {
         return;
     };
     let probe = Probe::run();
+    eprint!("{probe}");
     assert!(probe.is_possible(), "{probe}");
     // Without a tracepoint or a function, mapped files are not seen. All else is.
     let by_calls = [Some(Source::SystemCalls)];
