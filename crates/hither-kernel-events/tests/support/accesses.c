@@ -37,14 +37,15 @@ static ssize_t spliced(int fd, off_t *offset, size_t length)
 	return done;
 }
 
-/* Moves the position by the system call of 32-bit x86. */
+/* Moves the position by the system call of 32-bit x86. For one of 64 bits, a descriptor is where
+ * that of a read would be. */
 static long position_by_32_bits(int fd, int offset)
 {
 	long done;
 
 	__asm__ volatile("int $0x80"
 			 : "=a"(done)
-			 : "a"(19), "b"(fd), "c"(offset), "d"(SEEK_SET)
+			 : "a"(19), "b"(fd), "c"(offset), "d"(SEEK_SET), "D"(fd)
 			 : "memory", "r8", "r9", "r10", "r11");
 	return done;
 }
