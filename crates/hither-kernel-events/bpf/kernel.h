@@ -81,6 +81,7 @@ struct dentry {
 
 struct super_block {
 	u32 s_dev;
+	unsigned long s_magic;
 } RELOCATED;
 
 struct inode {
@@ -113,7 +114,9 @@ struct file_operations {
 
 struct file {
 	struct address_space *f_mapping;
+	struct inode *f_inode;
 	struct file_operations *f_op;
+	void *private_data;
 	u32 f_flags;
 	s64 f_pos;
 } RELOCATED;

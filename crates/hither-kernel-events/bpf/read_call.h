@@ -1,8 +1,8 @@
 /* Reads of files, by the system calls that make them: where the kernel has neither tracepoints nor
  * functions to attach to. Once a call, as it returns, with the pages that were read.
  *
- * Calls that wait in a ring (io_uring), those of 32-bit programs, and files of overlayfs are not
- * seen. Of two threads that read through one descriptor at its position, pages may be others'.
+ * Calls that wait in a ring (io_uring) and those of 32-bit programs are not seen. Of two threads
+ * that read through one descriptor at its position, pages may be others'.
  */
 #pragma once
 
@@ -10,6 +10,32 @@
 #include "file.h"
 
 #define O_DIRECT 040000
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
+
+/* Whether this is a file: its inode is that of its pages. */
+static ALWAYS_INLINE bool is_file(struct file *file)
+{
+	struct address_space *mapping = read_pointer(&file->f_mapping);
+	struct inode *inode = read_pointer(&file->f_inode);
+
+	return inode && read_pointer(&mapping->host) == inode;
+}
+
+/* The file that has the pages. One of overlayfs has the layer's file; since 6.13 there is a
+ * structure in between, whose first field it is. */
+static ALWAYS_INLINE struct file *file_with_pages(struct file *file)
+{
+	struct inode *inode = read_pointer(&file->f_inode);
+	struct super_block *file_system = read_pointer(&inode->i_sb);
+	unsigned long magic = 0;
+	void *data;
+
+	COPY(magic, file_system->s_magic);
+	if (magic != OVERLAYFS_SUPER_MAGIC)
+		return file;
+	data = read_pointer(&file->private_data);
+	return is_file(data) ? data : read_pointer(data);
+}
 
 /* Whether reads of the file go through the page cache. Files in memory alone (tmpfs, hugetlbfs)
  * cannot be read into it, and those without content of their own (proc, sysfs), pipes and sockets
@@ -23,6 +49,7 @@ static ALWAYS_INLINE bool is_cached(struct file *file, struct address_space *map
 
 	COPY(flags, file->f_flags);
 	COPY(pages, mapping->nrpages);
+	/* In older kernels, sysfs has operations of the page cache. */
 	if (flags & O_DIRECT || !pages)
 		return 0;
 	if (FIELD_EXISTS(operations->read_folio))
@@ -56,7 +83,7 @@ int read_call(u64 *context)
 	u32 descriptor = registers->di;
 	struct address_space *mapping;
 	struct thread *thread;
-	struct file *file;
+	struct file *file, *cached;
 
 	if (bytes <= 0)
 		return 0;
@@ -84,12 +111,13 @@ int read_call(u64 *context)
 	if (!observes_task(task) || task->thread_info.status & TS_COMPAT)
 		return 0;
 	file = file_of(task, descriptor);
-	mapping = read_pointer(&file->f_mapping);
+	cached = file_with_pages(file);
+	mapping = read_pointer(&cached->f_mapping);
 	if (!mapping || !is_cached(file, mapping) || !observes_file(mapping, &pages))
 		return 0;
 	/* The new file has the old one's blocks, without a read of them. */
 	if (call == CALL_COPY_FILE_RANGE) {
-		struct file_operations *operations = read_pointer(&file->f_op);
+		struct file_operations *operations = read_pointer(&cached->f_op);
 
 		if (read_pointer(&operations->remap_file_range))
 			return 0;

@@ -26,13 +26,13 @@ cc -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesse
 cp "${BUSYBOX:-/bin/busybox}" "$root/bin/busybox"
 
 # Modules for a disk with ext4. What is not there is part of the kernel.
-image="$(echo "$kernel"/boot/vmlinuz-*)"
-version="${image#*/vmlinuz-}"
-modules="$(find "$kernel" -type d -path "*/lib/modules/$version/kernel")"
+modules="$(find "$kernel" -type d -path '*/lib/modules/*/kernel')"
+version="$(basename "$(dirname "$modules")")"
+image="$(find "$kernel" -name "vmlinuz-$version" -o -path "*/$version/vmlinuz")"
 to="$root/lib/modules/$version"
 mkdir -p "$to"
 find "$modules" -path '*/drivers/virtio/*.ko*' -o -name 'virtio_blk.ko*' -o -name 'crc*.ko*' \
-  -o -name 'ext4.ko*' -o -name 'jbd2.ko*' -o -name 'mbcache.ko*' -o -name 'libcrc32c.ko*' |
+  -o -name 'ext4.ko*' -o -name 'jbd2.ko*' -o -name 'mbcache.ko*' -o -name 'overlay.ko*' -o -name 'libcrc32c.ko*' |
   while read -r module; do
     case "$module" in
       *.xz) xz -dc "$module" > "$to/$(basename "${module%.xz}")" ;;
@@ -52,7 +52,7 @@ mkdir -p /dev/shm
 mount -t tmpfs none /dev/shm
 mount -t cgroup2 none /sys/fs/cgroup
 depmod
-for module in virtio_pci virtio_blk crc32c_generic ext4; do modprobe "$module" 2> /dev/null; done
+for module in virtio_pci virtio_blk crc32c_generic ext4 overlay; do modprobe "$module" 2> /dev/null; done
 mount -t ext4 /dev/vda /var/tmp || poweroff -f
 ifconfig lo up
 echo "guest: $(uname -r)"

@@ -11,8 +11,7 @@ pub enum Source {
     Tracepoint,
     /// Functions of the kernel (fentry, fexit), in a kernel with CONFIG_FUNCTION_TRACER.
     Function,
-    /// System calls that read, as they return: no mapped files, no io_uring, no 32-bit calls, and
-    /// no files of overlayfs.
+    /// System calls that read, as they return: no mapped files, no io_uring, no 32-bit calls.
     SystemCalls,
 }
 

@@ -8,13 +8,14 @@ mod report;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use hither_ids::Pid;
 use hither_kernel_events::{Kind, Observer, Options, Probe, Scope, Source};
 use hither_testing::skip::skip_on_this_machine;
 
 use program::{Scratch, TestFile};
-use report::{by, observe, sources};
+use report::{Report, by, inode, observe, sources};
 
 /// All ways to read a file, in the order in which a program tries them.
 const CALLS: &str = "read,pread,readv,preadv,preadv2,preadv2 at position,sendfile,\
@@ -94,6 +95,78 @@ fn what_does_not_come_from_the_page_cache_is_no_read() {
         assert_eq!(reads_of(source, "32 bits", &file), 0, "{source}");
     }
     fs::remove_file(&memory.path).unwrap();
+}
+
+#[test]
+fn a_file_of_an_overlay_is_read_from_its_layer() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("lower/data", 10, true);
+    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| {
+        let folder = scratch.folder.path().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder.display().to_string()
+    });
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let mount = ["-t", "overlay", "overlay", "-o", &layers, &merged];
+    let mounted = Command::new("mount").args(mount).status().unwrap();
+    if !mounted.success() {
+        skip_on_this_machine("overlayfs cannot be mounted");
+        return;
+    }
+    let over = TestFile {
+        path: Path::new(&merged).join("data"),
+    };
+    let seen = sources(Kind::Read).into_iter().map(|source| {
+        let program = scratch.start("read,pread", &over, &[(4096, 4096)]);
+        (source, observe(program, by(source)))
+    });
+    let seen: Vec<_> = seen.collect();
+    let unmounted = Command::new("umount").arg(&merged).status().unwrap();
+    assert!(unmounted.success());
+    for (source, report) in seen {
+        let ranges = report.ranges(Kind::Read, &file);
+        assert_eq!(ranges, [(1, 1), (1, 1)], "{source}");
+    }
+}
+
+#[test]
+fn functions_see_the_touches_that_tracepoints_see() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let by_sources = sources(Kind::Fault);
+    if by_sources.len() < 2 {
+        skip_on_this_machine("faults have one source");
+        return;
+    }
+    for cached in [true, false] {
+        let file = scratch.file(&format!("{cached}"), 300, cached);
+        let program = scratch.start("mmap", &file, &[(16 * 4096, 300 * 4096 - 16 * 4096)]);
+        let scope = Scope::Processes(vec![Pid(program.id())]);
+        let mut observers: Vec<_> = by_sources
+            .iter()
+            .map(|source| {
+                let options = Options {
+                    scope: scope.clone(),
+                    kinds: vec![Kind::Fault, Kind::Map],
+                    ..by(*source)
+                };
+                Observer::new(&options).unwrap()
+            })
+            .collect();
+        program.run();
+        let touches = observers.iter_mut().map(|observer| {
+            let mut report = Report::of(observer);
+            let inode = inode(&file.path);
+            report.pages.retain(|event| event.file.inode == inode);
+            report.pages
+        });
+        let touches: Vec<_> = touches.collect();
+        assert!(touches[0].len() > 15);
+        assert_eq!(touches[0], touches[1], "cached: {cached}");
+    }
 }
 
 #[test]
