@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use hither_ids::Pid;
-use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope};
+use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope, Source};
 
 use program::{Scratch, TestFile};
 
@@ -29,12 +29,22 @@ fn variants() -> Vec<(&'static str, Option<Options>)> {
         scope: Scope::Processes(vec![Pid(1)]),
         ..reads()
     };
+    let by_calls = Options {
+        source: Some(Source::SystemCalls),
+        ..reads()
+    };
+    let another_by_calls = Options {
+        source: Some(Source::SystemCalls),
+        ..another.clone()
+    };
     vec![
         ("alone", None),
         ("observed", Some(reads())),
+        ("by system calls", Some(by_calls)),
         ("with the user stack", Some(with_stacks)),
         ("one page in 100", Some(sampled)),
         ("another process is observed", Some(another)),
+        ("another one, by system calls", Some(another_by_calls)),
     ]
 }
 

@@ -26,7 +26,7 @@ cc -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesse
 cp "${BUSYBOX:-/bin/busybox}" "$root/bin/busybox"
 
 # Modules for a disk with ext4. What is not there is part of the kernel.
-modules="$(find "$kernel" -type d -path '*/lib/modules/*/kernel')"
+modules="$(find "$kernel" -type d -path '*/lib/modules/*/kernel' -prune)"
 version="$(basename "$(dirname "$modules")")"
 image="$(find "$kernel" -name "vmlinuz-$version" -o -path "*/$version/vmlinuz")"
 to="$root/lib/modules/$version"
