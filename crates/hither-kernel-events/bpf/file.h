@@ -22,7 +22,12 @@ static ALWAYS_INLINE void copy_names(struct file_event *event, struct inode *ino
 
 	event->common.flags = FLAG_CUT;
 	if (dentry) {
-		dentry = (void *)dentry - FIELD_OFFSET(struct dentry, d_u.d_alias);
+		struct dentry___73 *later = (void *)dentry;
+
+		if (FIELD_EXISTS(later->d_alias))
+			dentry = (void *)dentry - FIELD_OFFSET(struct dentry___73, d_alias);
+		else
+			dentry = (void *)dentry - FIELD_OFFSET(struct dentry, d_u.d_alias);
 		for (int depth = 0; depth < DEPTH_MAX; depth++) {
 			struct dentry *parent = read_pointer(&dentry->d_parent);
 			long bytes;

@@ -79,6 +79,11 @@ struct dentry {
 	} d_u;
 } RELOCATED;
 
+/* In 7.3 the union has no name. */
+struct dentry___73 {
+	struct hlist_node d_alias;
+} RELOCATED;
+
 struct super_block {
 	u32 s_dev;
 	unsigned long s_magic;

@@ -17,6 +17,8 @@ pub(crate) fn sources(kind: Kind) -> Vec<Source> {
     static PROBE: OnceLock<Probe> = OnceLock::new();
     let sources: Vec<Source> = PROBE.get_or_init(Probe::run).sources(kind).collect();
     eprintln!("{kind:?}: {sources:?}");
+    // Calls can be seen wherever this runs at all.
+    assert!(kind != Kind::Read || sources.ends_with(&[Source::SystemCalls]));
     sources
 }
 
