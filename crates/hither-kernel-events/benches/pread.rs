@@ -25,17 +25,18 @@ fn variants() -> Vec<(&'static str, Option<Options>)> {
         sampling: Sampling::one_in(100),
         ..reads()
     };
-    let another = Options {
-        scope: Scope::Processes(vec![Pid(1)]),
+    let others = Options {
+        // Not those of a process that is there: its children are followed, too.
+        scope: Scope::Processes(Vec::new()),
         ..reads()
     };
     let by_calls = Options {
         source: Some(Source::SystemCalls),
         ..reads()
     };
-    let another_by_calls = Options {
+    let others_by_calls = Options {
         source: Some(Source::SystemCalls),
-        ..another.clone()
+        ..others.clone()
     };
     vec![
         ("alone", None),
@@ -43,8 +44,8 @@ fn variants() -> Vec<(&'static str, Option<Options>)> {
         ("by system calls", Some(by_calls)),
         ("with the user stack", Some(with_stacks)),
         ("one page in 100", Some(sampled)),
-        ("another process is observed", Some(another)),
-        ("another one, by system calls", Some(another_by_calls)),
+        ("others are observed", Some(others)),
+        ("others, by system calls", Some(others_by_calls)),
     ]
 }
 

@@ -32,7 +32,8 @@ image="$(find "$kernel" -name "vmlinuz-$version" -o -path "*/$version/vmlinuz")"
 to="$root/lib/modules/$version"
 mkdir -p "$to"
 find "$modules" -path '*/drivers/virtio/*.ko*' -o -name 'virtio_blk.ko*' -o -name 'crc*.ko*' \
-  -o -name 'ext4.ko*' -o -name 'jbd2.ko*' -o -name 'mbcache.ko*' -o -name 'overlay.ko*' -o -name 'libcrc32c.ko*' |
+  -o -name 'ext4.ko*' -o -name 'jbd2.ko*' -o -name 'mbcache.ko*' -o -name 'overlay.ko*' \
+  -o -name 'libcrc32c.ko*' |
   while read -r module; do
     case "$module" in
       *.xz) xz -dc "$module" > "$to/$(basename "${module%.xz}")" ;;
@@ -52,7 +53,9 @@ mkdir -p /dev/shm
 mount -t tmpfs none /dev/shm
 mount -t cgroup2 none /sys/fs/cgroup
 depmod
-for module in virtio_pci virtio_blk crc32c_generic ext4 overlay; do modprobe "$module" 2> /dev/null; done
+for module in virtio_pci virtio_blk crc32c_generic ext4 overlay; do
+  modprobe "$module" 2> /dev/null
+done
 mount -t ext4 /dev/vda /var/tmp || poweroff -f
 ifconfig lo up
 echo "guest: $(uname -r)"
