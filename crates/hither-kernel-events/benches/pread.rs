@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use hither_ids::Pid;
-use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope};
+use hither_kernel_events::{Kind, Observer, Options, Sampling, Scope, Source};
 
 use program::{Scratch, TestFile};
 
@@ -25,16 +25,27 @@ fn variants() -> Vec<(&'static str, Option<Options>)> {
         sampling: Sampling::one_in(100),
         ..reads()
     };
-    let another = Options {
-        scope: Scope::Processes(vec![Pid(1)]),
+    let others = Options {
+        // Not those of a process that is there: its children are followed, too.
+        scope: Scope::Processes(Vec::new()),
         ..reads()
+    };
+    let by_calls = Options {
+        source: Some(Source::SystemCalls),
+        ..reads()
+    };
+    let others_by_calls = Options {
+        source: Some(Source::SystemCalls),
+        ..others.clone()
     };
     vec![
         ("alone", None),
         ("observed", Some(reads())),
+        ("by system calls", Some(by_calls)),
         ("with the user stack", Some(with_stacks)),
         ("one page in 100", Some(sampled)),
-        ("another process is observed", Some(another)),
+        ("others are observed", Some(others)),
+        ("others, by system calls", Some(others_by_calls)),
     ]
 }
 

@@ -15,13 +15,11 @@ static ALWAYS_INLINE u64 faults_completed(struct task_struct *task)
 	return task->min_flt + task->maj_flt;
 }
 
-SEC("tp_btf/mm_filemap_fault")
-int fault_page(u64 *context)
+static ALWAYS_INLINE int report_fault(u64 *context, struct address_space *mapping, u64 page)
 {
-	struct address_space *mapping = (void *)context[0];
 	struct pages pages = {
-		.first = context[1],
-		.last = context[1],
+		.first = page,
+		.last = page,
 		.kind = EVENT_FAULT,
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -51,13 +49,12 @@ int fault_page(u64 *context)
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_map_pages")
-int map_pages(u64 *context)
+static ALWAYS_INLINE int report_map(u64 *context, struct address_space *mapping, u64 first,
+				    u64 last)
 {
-	struct address_space *mapping = (void *)context[0];
 	struct pages pages = {
-		.first = context[1],
-		.last = context[2],
+		.first = first,
+		.last = last,
 		.kind = EVENT_MAP,
 	};
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -77,4 +74,16 @@ int map_pages(u64 *context)
 	if (!report_pages(context, task, &pages) && thread)
 		thread->mapped_by_fault = number;
 	return 0;
+}
+
+SEC("tp_btf/mm_filemap_fault")
+int fault_page(u64 *context)
+{
+	return report_fault(context, (void *)context[0], context[1]);
+}
+
+SEC("tp_btf/mm_filemap_map_pages")
+int map_pages(u64 *context)
+{
+	return report_map(context, (void *)context[0], context[1], context[2]);
 }

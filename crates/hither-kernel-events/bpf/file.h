@@ -8,34 +8,28 @@
 
 #include "observer.h"
 
-static ALWAYS_INLINE struct file_key key_of(struct inode *inode)
-{
-	return (struct file_key){
-		.inode = inode->i_ino,
-		.device = inode->i_sb->s_dev,
-		.generation = inode->i_generation,
-	};
-}
-
 /* Whether something was reported of the file. */
-static ALWAYS_INLINE bool is_known(struct inode *inode)
+static ALWAYS_INLINE bool is_known(struct file_key *file)
 {
-	struct file_key key = key_of(inode);
-
-	return with_files && bpf_map_lookup_elem(&files, &key);
+	return with_files && bpf_map_lookup_elem(&files, file);
 }
 
 /* Whether the pages that a task uses are observed: of the file of this mapping. */
 static ALWAYS_INLINE bool observes(struct task_struct *task, struct address_space *mapping,
 				   struct pages *pages)
 {
+	bool outside = !observes_task(task);
+
+	if (outside && (!with_others || task->tgid == own_process))
+		return 0;
 	pages->inode = mapping->host;
-	if (!observes_task(task)) {
-		if (!with_others || task->tgid == own_process || !is_known(pages->inode))
+	pages->file = key_of(pages->inode);
+	if (outside) {
+		if (!is_known(&pages->file))
 			return 0;
 		pages->flags = FLAG_OUTSIDE;
 	}
-	return observes_device(pages->inode->i_sb->s_dev);
+	return observes_device(pages->file.device);
 }
 
 /* Copies names into the event, from the file on. */
@@ -46,7 +40,12 @@ static ALWAYS_INLINE void copy_names(struct file_event *event, struct inode *ino
 
 	event->common.flags = FLAG_CUT;
 	if (dentry) {
-		dentry = (void *)dentry - FIELD_OFFSET(struct dentry, d_u.d_alias);
+		struct dentry___73 *later = (void *)dentry;
+
+		if (FIELD_EXISTS(later->d_alias))
+			dentry = (void *)dentry - FIELD_OFFSET(struct dentry___73, d_alias);
+		else
+			dentry = (void *)dentry - FIELD_OFFSET(struct dentry, d_u.d_alias);
 		for (int depth = 0; depth < DEPTH_MAX; depth++) {
 			struct dentry *parent = read_pointer(&dentry->d_parent);
 			long bytes;
@@ -88,10 +87,11 @@ static ALWAYS_INLINE bool is_used_again(struct thread *thread, struct file_key *
 static FUNCTION void know(struct task_struct *task, struct thread *thread, struct pages *pages)
 {
 	struct inode *inode = pages->inode;
-	struct file_key key = key_of(inode);
+	struct file_key key = pages->file;
 	struct file_event *event;
 	u32 slot = pages->kind;
 	u32 payload;
+	u16 mode;
 	u8 known = 1;
 
 	if (!with_files || is_used_again(thread, &key) || bpf_map_lookup_elem(&files, &key))
@@ -103,9 +103,10 @@ static FUNCTION void know(struct task_struct *task, struct thread *thread, struc
 	if (!event)
 		return;
 	fill(&event->common, task, EVENT_FILE, 0);
-	fill_file(&event->common, inode);
-	event->size = inode->i_size;
-	event->mode = inode->i_mode;
+	fill_file(&event->common, &key);
+	COPY(event->size, inode->i_size);
+	COPY(mode, inode->i_mode);
+	event->mode = mode;
 	event->unused = 0;
 	copy_names(event, inode);
 	payload = event->common.payload;

@@ -55,26 +55,29 @@ static ALWAYS_INLINE u64 pages_in(struct folio *folio)
 	return 1ull << (order & 31);
 }
 
-static ALWAYS_INLINE void report_folio(void *context, struct folio *folio,
-				       struct address_space *mapping, u8 kind)
+static ALWAYS_INLINE void report_folio(void *context, struct address_space *mapping, u64 page,
+				       u64 count, u8 kind)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pages pages = { .kind = kind };
 	bool observed;
 
 	pages.inode = mapping->host;
-	if (!pages.inode || !observes_device(pages.inode->i_sb->s_dev))
+	if (!pages.inode)
+		return;
+	pages.file = key_of(pages.inode);
+	if (!observes_device(pages.file.device))
 		return;
 	observed = observes_task(task);
 	if (kind == EVENT_EVICT && scope != SCOPE_EVERYTHING)
 		observed = 0;
 	if (!observed && (kind == EVENT_DIRTY || task->tgid == own_process ||
-			  !is_known(pages.inode)))
+			  !is_known(&pages.file)))
 		return;
 	if (!observed)
 		pages.flags = FLAG_OUTSIDE;
-	pages.first = folio->index;
-	pages.last = pages.first + pages_in(folio) - 1;
+	pages.first = page;
+	pages.last = page + count - 1;
 	if (!samples(&pages))
 		return;
 	if (observed)
@@ -87,7 +90,7 @@ int insert_folio(u64 *context)
 {
 	struct folio *folio = (void *)context[0];
 
-	report_folio(context, folio, folio->mapping, EVENT_INSERT);
+	report_folio(context, folio->mapping, folio->index, pages_in(folio), EVENT_INSERT);
 	return 0;
 }
 
@@ -96,7 +99,7 @@ int evict_folio(u64 *context)
 {
 	struct folio *folio = (void *)context[0];
 
-	report_folio(context, folio, folio->mapping, EVENT_EVICT);
+	report_folio(context, folio->mapping, folio->index, pages_in(folio), EVENT_EVICT);
 	return 0;
 }
 
@@ -108,6 +111,6 @@ int dirty_folio(u64 *context)
 
 	/* Swapped memory has none. */
 	if (mapping)
-		report_folio(context, folio, mapping, EVENT_DIRTY);
+		report_folio(context, mapping, folio->index, pages_in(folio), EVENT_DIRTY);
 	return 0;
 }

@@ -36,6 +36,7 @@ static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static long (*bpf_get_stack)(void *context, void *buffer, u32 size, u64 flags) = (void *)67;
+static long (*bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static long (*bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
@@ -78,8 +79,14 @@ struct dentry {
 	} d_u;
 } RELOCATED;
 
+/* In 7.3 the union has no name. */
+struct dentry___73 {
+	struct hlist_node d_alias;
+} RELOCATED;
+
 struct super_block {
 	u32 s_dev;
+	unsigned long s_magic;
 } RELOCATED;
 
 struct inode {
@@ -91,13 +98,47 @@ struct inode {
 	u32 i_generation;
 } RELOCATED;
 
+struct address_space_operations {
+	void *read_folio;
+} RELOCATED;
+
+/* Before 5.19. */
+struct address_space_operations___518 {
+	void *readpage;
+} RELOCATED;
+
 struct address_space {
 	struct inode *host;
+	unsigned long nrpages;
+	struct address_space_operations *a_ops;
+} RELOCATED;
+
+struct file_operations {
+	void *remap_file_range;
 } RELOCATED;
 
 struct file {
 	struct address_space *f_mapping;
+	struct inode *f_inode;
+	struct file_operations *f_op;
+	void *private_data;
+	u32 f_flags;
 	s64 f_pos;
+} RELOCATED;
+
+struct kiocb {
+	struct file *ki_filp;
+	s64 ki_pos;
+} RELOCATED;
+
+struct vm_area_struct {
+	struct file *vm_file;
+} RELOCATED;
+
+struct vm_fault {
+	struct vm_area_struct *vma;
+	unsigned long pgoff;
+	void *pte;
 } RELOCATED;
 
 struct fdtable {
@@ -112,6 +153,8 @@ struct files_struct {
 /* Of x86-64. */
 struct pt_regs {
 	unsigned long r10;
+	unsigned long dx;
+	unsigned long si;
 	unsigned long di;
 	unsigned long orig_ax;
 } RELOCATED;
@@ -154,7 +197,13 @@ struct task_io_accounting {
 	u64 write_bytes;
 } RELOCATED;
 
+/* Of x86-64. */
+struct thread_info {
+	u32 status;
+} RELOCATED;
+
 struct task_struct {
+	struct thread_info thread_info;
 	s32 pid;
 	s32 tgid;
 	unsigned long min_flt;
@@ -178,3 +227,6 @@ static ALWAYS_INLINE void *read_pointer(const void *from)
 	bpf_probe_read_kernel(&pointer, sizeof(pointer), from);
 	return pointer;
 }
+
+/* Copies a field of the kernel's into a variable of the same size. */
+#define COPY(to, field) bpf_probe_read_kernel(&(to), sizeof(to), &(field))

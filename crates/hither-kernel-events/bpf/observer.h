@@ -119,11 +119,21 @@ static ALWAYS_INLINE struct thread *thread_of(struct task_struct *task)
 /* What happened to which pages of a file. */
 struct pages {
 	struct inode *inode;
+	struct file_key file;
 	u64 first;
 	u64 last;
 	u8 kind;
 	u8 flags;
 };
+
+static ALWAYS_INLINE struct file_key key_of(struct inode *inode)
+{
+	return (struct file_key){
+		.inode = inode->i_ino,
+		.device = inode->i_sb->s_dev,
+		.generation = inode->i_generation,
+	};
+}
 
 static ALWAYS_INLINE struct cgroup *cgroup_of(struct task_struct *task)
 {
@@ -187,14 +197,12 @@ static ALWAYS_INLINE u64 mix(u64 value)
  * rule and looks at all of them. */
 static ALWAYS_INLINE bool samples(struct pages *pages)
 {
-	struct inode *inode = pages->inode;
 	u64 first = pages->first, last = pages->last;
-	u64 device, file;
+	u64 device = pages->file.device, file;
 
 	if (!sampled_below)
 		return 1;
-	device = inode->i_sb->s_dev;
-	file = mix(inode->i_ino ^ device << 32);
+	file = mix(pages->file.inode ^ device << 32);
 	for (u32 page = 0; page < 32; page++) {
 		if (first + page > last)
 			return 0;
@@ -237,11 +245,11 @@ static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8
 	event->flags = flags;
 }
 
-static ALWAYS_INLINE void fill_file(struct event *event, struct inode *inode)
+static ALWAYS_INLINE void fill_file(struct event *event, struct file_key *file)
 {
-	event->inode = inode->i_ino;
-	event->device = inode->i_sb->s_dev;
-	event->generation = inode->i_generation;
+	event->inode = file->inode;
+	event->device = file->device;
+	event->generation = file->generation;
 }
 
 /* Reports pages of a file: 0 if there was room. The user stack says where a program was that asked
@@ -259,7 +267,7 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		if (!event)
 			return -1;
 		fill(&event->common, task, kind, flags);
-		fill_file(&event->common, pages->inode);
+		fill_file(&event->common, &pages->file);
 		event->first_page = pages->first;
 		event->last_page = pages->last;
 		bytes = bpf_get_stack(context, event->stack, sizeof(event->stack),
@@ -276,7 +284,7 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		} event;
 
 		fill(&event.common, task, kind, flags);
-		fill_file(&event.common, pages->inode);
+		fill_file(&event.common, &pages->file);
 		event.first_page = pages->first;
 		event.last_page = pages->last;
 		return send(&event, sizeof(event), kind);

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "call.h"
 #include "file.h"
 
 /* How many calls that read the thread has completed. */
@@ -38,27 +39,16 @@ static ALWAYS_INLINE bool is_rest(struct thread *thread, u64 number, struct addr
 	return rest;
 }
 
-/* System calls of x86-64. */
-enum {
-	CALL_READ = 0,
-	CALL_PREAD64 = 17,
-	CALL_READV = 19,
-	CALL_PREADV = 295,
-	CALL_PREADV2 = 327,
-};
-
 /* The page at which the call begins that the thread is in, if it reads this file and begins before
  * `page`. */
 static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_space *mapping,
 				       u64 page)
 {
 	struct pt_regs *registers = bpf_task_pt_regs(task);
-	struct file *file, **descriptors;
-	struct fdtable *table;
+	struct file *file;
 	bool has_offset;
 	s64 offset;
 	u64 call;
-	u32 descriptor;
 
 	if (!FIELD_EXISTS(registers->orig_ax))
 		return page;
@@ -70,12 +60,7 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 		return page;
 	if (!has_offset && call != CALL_READ && call != CALL_READV && call != CALL_PREADV2)
 		return page;
-	descriptor = registers->di;
-	table = task->files->fdt;
-	if (descriptor >= table->max_fds)
-		return page;
-	descriptors = table->fd;
-	file = read_pointer(descriptors + descriptor);
+	file = file_of(task, registers->di);
 	if (read_pointer(&file->f_mapping) != mapping)
 		return page;
 	/* It moves once the call is done. */

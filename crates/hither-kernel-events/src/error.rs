@@ -5,6 +5,7 @@ use std::io;
 use aya::programs::ProgramError;
 
 use crate::obstacle::Obstacle;
+use crate::source::Hook;
 
 /// Why nothing can be observed.
 #[derive(Debug, thiserror::Error)]
@@ -18,14 +19,17 @@ pub enum Error {
     /// The object with the programs was refused.
     #[error("the programs cannot be loaded")]
     Load(#[source] aya::EbpfError),
-    /// The kernel has no such tracepoint.
-    #[error("the kernel has no tracepoint {0}")]
-    NoTracepoint(&'static str),
+    /// The kernel has no such tracepoint or function.
+    #[error("the kernel has no {0}")]
+    NoHook(Hook),
+    /// No source of a kind of events works, for these reasons. None: it has none such.
+    #[error("{}", in_one_line(.0))]
+    NoSource(Vec<Error>),
     /// A program was refused.
-    #[error("tracepoint {tracepoint}: the program cannot be loaded or attached")]
+    #[error("{hook}: the program cannot be loaded or attached")]
     Program {
         /// What it is for.
-        tracepoint: &'static str,
+        hook: Hook,
         /// What the kernel said.
         #[source]
         source: ProgramError,
@@ -68,6 +72,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Why no source works: a single reason is passed on as it is.
+    pub(crate) fn of_sources(mut errors: Vec<Error>) -> Error {
+        match errors.len() {
+            1 => errors.remove(0),
+            _ => Error::NoSource(errors),
+        }
+    }
+
     /// With what has led to it, in one line. What the verifier says goes on for pages.
     pub fn with_causes(&self) -> String {
         let mut text = self.to_string();
@@ -80,4 +92,12 @@ impl Error {
         }
         text
     }
+}
+
+fn in_one_line(errors: &[Error]) -> String {
+    if errors.is_empty() {
+        return "this source does not have them".to_owned();
+    }
+    let lines: Vec<String> = errors.iter().map(Error::with_causes).collect();
+    lines.join("; ")
 }

@@ -27,53 +27,20 @@ pub enum Kind {
     Dirty = 6,
 }
 
-/// A kind of event about pages, and the program that reports it.
-pub(crate) struct KindSource {
-    pub(crate) kind: Kind,
-    /// Where the program is attached.
-    pub(crate) tracepoint: &'static str,
-    /// The program in `bpf`.
-    pub(crate) program: &'static str,
-}
-
 /// All kinds, by their numbers.
-pub(crate) const KINDS: &[KindSource] = &[
-    KindSource {
-        kind: Kind::Read,
-        tracepoint: "mm_filemap_get_pages",
-        program: "read_pages",
-    },
-    KindSource {
-        kind: Kind::Fault,
-        tracepoint: "mm_filemap_fault",
-        program: "fault_page",
-    },
-    KindSource {
-        kind: Kind::Map,
-        tracepoint: "mm_filemap_map_pages",
-        program: "map_pages",
-    },
-    KindSource {
-        kind: Kind::Insert,
-        tracepoint: "mm_filemap_add_to_page_cache",
-        program: "insert_folio",
-    },
-    KindSource {
-        kind: Kind::Evict,
-        tracepoint: "mm_filemap_delete_from_page_cache",
-        program: "evict_folio",
-    },
-    KindSource {
-        kind: Kind::Dirty,
-        tracepoint: "writeback_dirty_folio",
-        program: "dirty_folio",
-    },
+const KINDS: [Kind; 6] = [
+    Kind::Read,
+    Kind::Fault,
+    Kind::Map,
+    Kind::Insert,
+    Kind::Evict,
+    Kind::Dirty,
 ];
 
 impl Kind {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Kind> {
-        KINDS.iter().map(|source| source.kind)
+        KINDS.into_iter()
     }
 
     /// What it is called.
@@ -86,15 +53,6 @@ impl Kind {
             Kind::Evict => "pages that go",
             Kind::Dirty => "writes",
         }
-    }
-
-    /// The tracepoint that reports it.
-    pub fn tracepoint(self) -> &'static str {
-        self.source().tracepoint
-    }
-
-    pub(crate) fn source(self) -> &'static KindSource {
-        &KINDS[self as usize - 1]
     }
 }
 
@@ -472,9 +430,8 @@ mod tests {
 
     #[test]
     fn kinds_are_found_by_their_numbers() {
-        for (index, source) in KINDS.iter().enumerate() {
-            assert_eq!(source.kind as usize, index + 1);
-            assert_eq!(source.kind.tracepoint(), source.tracepoint);
+        for (index, kind) in Kind::all().enumerate() {
+            assert_eq!(kind as usize, index + 1);
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! - [`Observer`] loads the programs of the folder `bpf`, attaches them to the kernel's
 //!   tracepoints, and passes on the [events](event) that they send through a ring. [`Options`] say
-//!   what is observed; the kernel's side filters.
+//!   what is observed; the kernel's side filters. Where a kernel lacks tracepoints, functions or
+//!   system calls stand in ([`Source`]).
 //! - [`event`] has the events and their layout.
 //! - [`Mounts`] make the paths of events, which begin at the root of a file system, paths here.
 //! - [`Probe`] finds out what can be observed on this machine, and what is in the way.
@@ -15,6 +16,7 @@
 //! events are read from bytes.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod cgroup;
 mod error;
 pub mod event;
@@ -25,6 +27,7 @@ mod options;
 mod probe;
 mod processes;
 mod sampling;
+mod source;
 
 pub use cgroup::Cgroup;
 pub use error::Error;
@@ -33,6 +36,7 @@ pub use mounts::Mounts;
 pub use observer::{Lost, Observer};
 pub use obstacle::Obstacle;
 pub use options::{Options, RING_BYTES, Scope};
-pub use probe::Probe;
+pub use probe::{Finding, Probe};
 pub use processes::is_alive;
 pub use sampling::Sampling;
+pub use source::{Hook, Source};

@@ -3,29 +3,22 @@
 use std::collections::BTreeSet;
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::tp_btf::BtfTracePointLink;
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use hither_ids::Pid;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::process_tree::Transferred;
 
+use crate::attach::Attached;
 use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::{Event, Kind, number};
 use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
+use crate::source::Source;
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
-
-/// The tracepoints of processes, and the programs for them.
-const PROCESS_PROGRAMS: &[(&str, &str)] = &[
-    ("sched_process_fork", "follow_fork"),
-    ("sched_process_exec", "follow_exec"),
-    ("sched_process_exit", "follow_exit"),
-];
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
@@ -41,10 +34,7 @@ pub struct Observer {
     lost: PerCpuArray<MapData, u64>,
     ended: PerCpuArray<MapData, [u64; 3]>,
     processes: HashMap<MapData, u32, u8>,
-    links: Vec<BtfTracePointLink>,
-    kinds: Vec<Kind>,
-    /// Of the programs for these kinds; none in a pause.
-    page_links: Vec<BtfTracePointLink>,
+    attached: Attached,
     damaged: u64,
     pace: Pace,
 }
@@ -85,9 +75,7 @@ impl Observer {
             ended: map(&mut programs, "ended")?,
             processes: map(&mut programs, "processes")?,
             pace: Pace::new(options.ring_bytes),
-            links: Vec::new(),
-            kinds: options.kinds.clone(),
-            page_links: Vec::new(),
+            attached: Attached::default(),
             damaged: 0,
             programs,
         };
@@ -96,63 +84,34 @@ impl Observer {
             devices.insert(device.0, 1, 0).map_err(refused("devices"))?;
         }
         // First, so that no process begins unseen.
-        for (tracepoint, program) in PROCESS_PROGRAMS {
-            observer.load(program, tracepoint, &btf)?;
-            let link = observer.attach(program, tracepoint)?;
-            observer.links.push(link);
-        }
+        observer.attached.processes(&mut observer.programs, &btf)?;
         if let Scope::Processes(all) = &options.scope {
             for process in all {
                 observer.follow(*process)?;
             }
         }
-        for kind in &options.kinds {
-            let source = kind.source();
-            observer.load(source.program, source.tracepoint, &btf)?;
-        }
-        observer.pause(false)?;
+        observer
+            .attached
+            .kinds(&mut observer.programs, options, &btf)?;
         Ok(observer)
     }
 
     /// Reports nothing of pages from now on, which costs nobody anything, or reports again.
     /// Processes are followed meanwhile.
     pub fn pause(&mut self, paused: bool) -> Result<(), Error> {
-        if paused {
-            self.page_links.clear();
-        } else if self.page_links.is_empty() {
-            for kind in self.kinds.clone() {
-                let source = kind.source();
-                let link = self.attach(source.program, source.tracepoint)?;
-                self.page_links.push(link);
-            }
-        }
-        Ok(())
+        self.attached.pause(&mut self.programs, paused)
     }
 
-    fn program(&mut self, program: &'static str) -> Result<&mut BtfTracePoint, Error> {
-        let found = self.programs.program_mut(program);
-        let found = found.ok_or(Error::Missing(program))?;
-        found.try_into().map_err(refused_at(program))
+    /// By what a kind of events is seen. None if it is not.
+    pub fn source(&self, kind: Kind) -> Option<Source> {
+        let mut sources = self.attached.sources.iter();
+        sources.find_map(|(of, source)| (*of == kind).then_some(*source))
     }
 
-    fn load(
-        &mut self,
-        program: &'static str,
-        tracepoint: &'static str,
-        btf: &Btf,
-    ) -> Result<(), Error> {
-        let loaded = self.program(program)?.load(tracepoint, btf);
-        loaded.map_err(refused_at(tracepoint))
-    }
-
-    fn attach(
-        &mut self,
-        program: &'static str,
-        tracepoint: &'static str,
-    ) -> Result<BtfTracePointLink, Error> {
-        let found = self.program(program)?;
-        let attached = found.attach().and_then(|link| found.take_link(link));
-        attached.map_err(refused_at(tracepoint))
+    /// The kinds that were asked for and are not seen, and why. Reads are not among them: without
+    /// these, nothing is observed.
+    pub fn unseen(&self) -> &[(Kind, Error)] {
+        &self.attached.unseen
     }
 
     /// Observes this process and those below it, too, by its number in the initial pid namespace.
@@ -238,8 +197,7 @@ impl Observer {
 
     /// Nothing new is observed from now on. What there is can still be drained.
     pub fn close(&mut self) {
-        self.links.clear();
-        self.page_links.clear();
+        self.attached.close();
     }
 }
 
@@ -282,14 +240,6 @@ fn map<T: TryFrom<Map, Error = MapError>>(
 ) -> Result<T, Error> {
     let map = programs.take_map(name).ok_or(Error::Missing(name))?;
     T::try_from(map).map_err(refused(name))
-}
-
-/// Why a program was refused that is for this tracepoint.
-fn refused_at(tracepoint: &'static str) -> impl Fn(ProgramError) -> Error {
-    move |source| match source {
-        ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) => Error::NoTracepoint(tracepoint),
-        source => Error::Program { tracepoint, source },
-    }
 }
 
 fn refused(name: &'static str) -> impl Fn(MapError) -> Error {

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use hither_kernel::pid_namespace;
 
+use crate::source::Hook;
+
 /// The kernel's description of its types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -25,8 +27,8 @@ pub enum Obstacle {
     NoCapability(&'static str),
     /// Processes have other numbers here than the programs see.
     PidNamespace,
-    /// The kernel has no such tracepoint.
-    NoTracepoint(&'static str),
+    /// The kernel has no such tracepoint or function.
+    NoHook(Hook),
     /// The kernel refused a program, for this reason.
     Refused(String),
 }
@@ -39,7 +41,7 @@ impl Display for Obstacle {
             }
             Obstacle::NoCapability(name) => write!(to, "{name} is missing"),
             Obstacle::PidNamespace => write!(to, "not in the initial pid namespace"),
-            Obstacle::NoTracepoint(name) => write!(to, "the kernel has no tracepoint {name}"),
+            Obstacle::NoHook(hook) => write!(to, "the kernel has no {hook}"),
             Obstacle::Refused(why) => write!(to, "{why}"),
         }
     }

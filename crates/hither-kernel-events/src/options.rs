@@ -5,6 +5,7 @@ use hither_ids::Pid;
 use crate::cgroup::Cgroup;
 use crate::event::{Device, Kind};
 use crate::sampling::Sampling;
+use crate::source::Source;
 
 /// Bytes of the ring between the kernel's side and the observer, if nothing else is asked for: a
 /// quarter of a million events without stacks.
@@ -17,6 +18,9 @@ pub struct Options {
     pub scope: Scope,
     /// Which kinds of events. No program is loaded for the others.
     pub kinds: Vec<Kind>,
+    /// By what reads, faults and mapped pages are seen. None: the best source that works, of each
+    /// kind. The other kinds have tracepoints alone.
+    pub source: Option<Source>,
     /// The devices whose files are observed. Empty: all.
     pub devices: Vec<Device>,
     /// Which pages.
@@ -40,6 +44,7 @@ impl Default for Options {
         Options {
             scope: Scope::Everything,
             kinds: Kind::all().collect(),
+            source: None,
             devices: Vec::new(),
             sampling: Sampling::ALL,
             files: true,

@@ -93,7 +93,7 @@ pub(super) struct Run {
     #[arg(last = true, value_name = "CMD", required_unless_present = "running")]
     command: Vec<OsString>,
 
-    #[command(flatten, next_help_heading = "Programs that run already")]
+    #[command(flatten)]
     running: RunningArgs,
 
     #[command(flatten)]
@@ -131,8 +131,7 @@ const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
   hither run --no-cache -- tar cf /backup/db.tar /db   evict no other files
-  hither run --unit postgresql                         a running service
-  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data";
+  hither run --unit postgresql                         a running service";
 
 const LONG_HELP: &str = "\
 The program's output and exit code pass through unchanged. hither's own exit codes are 1 (it

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use hither_analysis::format::{bytes, count, counted, printable};
 use hither_kernel::mapped_files::MappedProcess;
 use hither_kernel::{page_cache, samplers, this_process};
-use hither_kernel_events::Probe;
+use hither_kernel_events::{Kind, Probe, Source};
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
 use hither_live::{SessionOptions, replication};
@@ -143,27 +143,34 @@ fn of_recording() -> Vec<Check> {
             false,
             kernel_events(&Probe::run()),
             "`record` and `advise` see no programs that run already (--pid, --unit, --all)",
-            "run as root, or give CAP_BPF and CAP_PERFMON; Linux 6.12 with BTF",
+            "run as root, or give CAP_BPF and CAP_PERFMON; Linux 5.15 with BTF",
         ),
     ]
 }
 
-/// Which events the kernel reports of the page cache.
+/// Which events of the page cache are seen, and by which of the kernel's sources.
 fn kernel_events(probe: &Probe) -> Result<String, String> {
-    let mut obstacles: Vec<String> = probe.obstacles.iter().map(ToString::to_string).collect();
-    let (mut seen, mut unseen) = (Vec::new(), Vec::new());
-    for (kind, obstacle) in &probe.kinds {
-        match obstacle {
-            None => seen.push(kind.name()),
-            Some(obstacle) => unseen.push(format!("not {}: {obstacle}", kind.name())),
+    if !probe.is_possible() {
+        let obstacles = probe.obstacles.iter().map(ToString::to_string);
+        let findings = probe.findings.iter().map(ToString::to_string);
+        return Err(obstacles.chain(findings).collect::<Vec<_>>().join("; "));
+    }
+    let mut parts = Vec::new();
+    for source in Source::ALL {
+        let has = |kind: &Kind| probe.sources(*kind).any(|of| of == source);
+        let kinds: Vec<_> = Kind::all().filter(has).map(Kind::name).collect();
+        if !kinds.is_empty() {
+            parts.push(format!("by {source}: {}", kinds.join(", ")));
         }
     }
-    if probe.is_possible() {
-        unseen.insert(0, seen.join(", "));
-        return Ok(unseen.join("; "));
+    let unseen: Vec<_> = Kind::all()
+        .filter(|kind| probe.source(*kind).is_none())
+        .map(Kind::name)
+        .collect();
+    if !unseen.is_empty() {
+        parts.push(format!("not seen: {}", unseen.join(", ")));
     }
-    obstacles.extend(unseen);
-    Err(obstacles.join("; "))
+    Ok(parts.join("; "))
 }
 
 /// Records a small program.

@@ -39,7 +39,9 @@ pub(crate) struct RunningArgs {
 #[derive(Args, Debug)]
 #[group(id = "running", multiple = false, conflicts_with = "command")]
 struct Whose {
-    /// Of these processes, and what they have started or start, until they end or Ctrl-C
+    /// Of these processes, and what they start
+    ///
+    /// It ends when they have ended, or with Ctrl-C. What they had started before is meant, too.
     #[arg(long = "pid", short, value_name = "PID", num_args = 1..)]
     pids: Vec<Pid>,
 
@@ -56,7 +58,7 @@ struct Whose {
     container: Option<String>,
 
     /// Of all processes of the machine
-    #[arg(long, short)]
+    #[arg(long, short, hide_short_help = true)]
     all: bool,
 }
 
