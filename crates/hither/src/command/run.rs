@@ -151,9 +151,9 @@ Examples:
   hither run --no-cache -- tar cf /backup/db.tar /db
       leave in the page cache what was there before, and nothing else
   hither run --no-cache -p 4711
-      the same of a process that runs already, and of what it starts; Ctrl-C ends it
+      the same of a process that runs already, until it ends, or Ctrl-C
   hither run --unit postgresql
-      pcc decides what stays cached of a service that runs already, in its memory cgroup
+      pcc decides what stays cached of a service that runs already
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data

@@ -29,7 +29,7 @@ const DEFAULT_POLICY: &str = "round-robin";
 /// The switch.
 #[derive(Args, Debug)]
 pub(super) struct FilePlacementArgs {
-    /// Spread or move file pages over nodes [default: round-robin]
+    /// Place file pages [default: round-robin]
     ///
     /// round-robin spreads pages over all nodes as the program reads them in, and
     /// 'single-node{node=1}' puts them on one. Threads with a memory policy of their own are left

@@ -37,7 +37,7 @@ const DEFAULT_REGION_BYTES_MIN: u64 = 1 << 20;
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct MemoryArgs {
-    /// Move memory to the nodes that use it [default: majority]
+    /// Place memory [default: majority]
     ///
     /// majority moves pages to the nodes that use them, and spreads what all use. upm moves them
     /// where that pays by its paper's criterion. cache-aware puts streamed memory on far nodes and

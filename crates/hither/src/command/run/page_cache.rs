@@ -56,13 +56,13 @@ pub(super) struct PageCacheArgs {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
 
-    /// Leave nothing cached behind, as for backups
+    /// Leave nothing cached behind, as for backups (also --stream)
     ///
     /// What the program reads is dropped soon after, and what it writes once the kernel has
     /// written it back, but for the last 8MiB or 32MiB; at the end these go, too. What other
     /// programs had cached, or use meanwhile, stays, so that a backup does not evict the pages of a
     /// database.
-    #[arg(long, visible_alias = "stream", conflicts_with_all = ["page_cache", "cache"])]
+    #[arg(long, alias = "stream", conflicts_with_all = ["page_cache", "cache"])]
     no_cache: bool,
 
     /// The memory cgroup of programs that run already, if they are steered, and if it has a limit.
