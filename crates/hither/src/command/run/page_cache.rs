@@ -56,7 +56,7 @@ pub(super) struct PageCacheArgs {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
 
-    /// Leave nothing cached behind, as for backups (also --stream)
+    /// Leave nothing behind, as for backups (--stream)
     ///
     /// What the program reads is dropped soon after, and what it writes once the kernel has
     /// written it back, but for the last 8MiB or 32MiB; at the end these go, too. What other
