@@ -12,7 +12,6 @@ enum scope {
 /* Settings: constants once loaded, so that the verifier removes what is switched off. */
 const volatile u32 own_process = 0;
 const volatile u32 scope = SCOPE_EVERYTHING;
-const volatile u32 with_stacks = 0;
 const volatile u32 with_devices = 0;
 const volatile u32 with_files = 0;
 /* A page is sampled if the upper half of its hash is less. 0: all are. */
@@ -256,11 +255,11 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 {
 	u8 kind = pages->kind, flags = pages->flags;
 
-	if (with_stacks && kind != EVENT_INSERT && kind != EVENT_EVICT) {
+	if (stack_bytes && kind != EVENT_INSERT && kind != EVENT_EVICT) {
 		u64 fixed = __builtin_offsetof(struct pages_event, stack);
 		u32 slot = kind;
 		struct pages_event *event = bpf_map_lookup_elem(&scratch, &slot);
-		long bytes;
+		u32 bytes;
 
 		if (!event)
 			return -1;
@@ -268,9 +267,8 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		fill_file(&event->common, pages->inode);
 		event->first_page = pages->first;
 		event->last_page = pages->last;
-		bytes = bpf_get_stack(context, event->stack, sizeof(event->stack),
-				      BPF_F_USER_STACK);
-		if (bytes < 0 || bytes > (long)sizeof(event->stack))
+		bytes = user_stack(&ring, task, &event->stack);
+		if (bytes > sizeof(event->stack))
 			bytes = 0;
 		event->common.payload = bytes;
 		return send(event, fixed + bytes, kind);

@@ -25,6 +25,7 @@ mod options;
 mod probe;
 mod processes;
 mod sampling;
+pub mod stack;
 
 pub use cgroup::Cgroup;
 pub use error::Error;
@@ -36,3 +37,4 @@ pub use options::{Options, RING_BYTES, Scope};
 pub use probe::Probe;
 pub use processes::is_alive;
 pub use sampling::Sampling;
+pub use stack::{KnownStack, UserStack};

@@ -15,6 +15,7 @@ use crate::event::{Event, Kind, number};
 use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
+use crate::stack::{KnownStack, KnownStacks, STACK_BYTES_MAX, StackPlace};
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
@@ -29,6 +30,9 @@ const PROCESS_PROGRAMS: &[(&str, &str)] = &[
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
 
+/// The same where stacks are copied: until a call site is known, each of its events has a copy.
+const DRAIN_PERIOD_MAX_WITH_STACKS_NS: u64 = 10_000_000;
+
 /// The shortest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MIN_NS: u64 = 1_000_000;
 
@@ -39,6 +43,7 @@ pub struct Observer {
     ring: RingBuf<MapData>,
     lost: PerCpuArray<MapData, u64>,
     processes: HashMap<MapData, u32, u8>,
+    known_stacks: KnownStacks,
     links: Vec<BtfTracePointLink>,
     damaged: u64,
     pace: Pace,
@@ -78,7 +83,8 @@ impl Observer {
             ring: map(&mut programs, "ring")?,
             lost: map(&mut programs, "lost")?,
             processes: map(&mut programs, "processes")?,
-            pace: Pace::new(options.ring_bytes),
+            known_stacks: KnownStacks::new(map(&mut programs, "known_stacks")?),
+            pace: Pace::new(options),
             links: Vec::new(),
             damaged: 0,
             programs,
@@ -172,6 +178,18 @@ impl Observer {
         count
     }
 
+    /// From now on, events with this stack have its name.
+    pub fn know_stack(&mut self, stack: &KnownStack) -> Result<(), Error> {
+        self.known_stacks
+            .insert(stack)
+            .map_err(refused("known_stacks"))
+    }
+
+    /// The stack there is not known any more: its process has ended, or is another program.
+    pub fn forget_stack(&mut self, place: &StackPlace) {
+        self.known_stacks.remove(place);
+    }
+
     /// When the ring has to be drained at the latest (CLOCK_MONOTONIC), so that nothing is lost if
     /// events come four times as fast as they did.
     pub fn deadline_ns(&self) -> u64 {
@@ -201,7 +219,7 @@ impl Observer {
 fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let own = std::process::id();
     let scope = options.scope.number();
-    let stacks = u32::from(options.stacks);
+    let stack_bytes = options.stack_bytes.min(STACK_BYTES_MAX);
     let devices = u32::from(!options.devices.is_empty());
     let files = u32::from(options.files);
     let sampled_below = options.sampling.below();
@@ -217,13 +235,18 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .allow_unsupported_maps()
         .override_global("own_process", &own, true)
         .override_global("scope", &scope, true)
-        .override_global("with_stacks", &stacks, true)
+        .override_global("stack_bytes", &stack_bytes, true)
         .override_global("with_devices", &devices, true)
         .override_global("with_files", &files, true)
         .override_global("sampled_below", &sampled_below, true)
         .override_global("memory_hierarchy", &memory_hierarchy, true)
         .override_global("cgroup_id", &cgroup.id, true)
         .map_max_entries("ring", options.ring_bytes);
+    if stack_bytes == 0 {
+        // No program uses them then.
+        loader.map_max_entries("scratch", 1);
+        loader.map_max_entries("known_stacks", 1);
+    }
     loader.load(OBJECT).map_err(Error::Load)
 }
 
@@ -242,15 +265,20 @@ fn refused(name: &'static str) -> impl Fn(MapError) -> Error {
 /// How often to drain, by how fast events come.
 struct Pace {
     ring_bytes: u64,
+    period_max_ns: u64,
     drained_ns: u64,
     deadline_ns: u64,
 }
 
 impl Pace {
-    fn new(ring_bytes: u32) -> Pace {
+    fn new(options: &Options) -> Pace {
         let now_ns = monotonic_ns();
         Pace {
-            ring_bytes: u64::from(ring_bytes),
+            ring_bytes: u64::from(options.ring_bytes),
+            period_max_ns: match options.stack_bytes {
+                0 => DRAIN_PERIOD_MAX_NS,
+                _ => DRAIN_PERIOD_MAX_WITH_STACKS_NS,
+            },
             drained_ns: now_ns,
             deadline_ns: now_ns + DRAIN_PERIOD_MIN_NS,
         }
@@ -264,6 +292,6 @@ impl Pace {
         let period_ns = u128::from(elapsed_ns) * quarter / u128::from(bytes.max(1));
         let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX);
         self.drained_ns = now_ns;
-        self.deadline_ns = now_ns + period_ns.clamp(DRAIN_PERIOD_MIN_NS, DRAIN_PERIOD_MAX_NS);
+        self.deadline_ns = now_ns + period_ns.clamp(DRAIN_PERIOD_MIN_NS, self.period_max_ns);
     }
 }

@@ -24,8 +24,11 @@ pub struct Options {
     /// Whether files are reported before the first event about their pages. Without, what
     /// leaves the page cache is only seen where the scope is everything.
     pub files: bool,
-    /// Whether events have the user stack. The kernel follows frame pointers.
-    pub stacks: bool,
+    /// Up to so many bytes of the top of the user stack are copied, if an event's stack is not
+    /// known: at most [`STACK_BYTES_MAX`]. 0: events have no stacks.
+    ///
+    /// [`STACK_BYTES_MAX`]: crate::stack::STACK_BYTES_MAX
+    pub stack_bytes: u32,
     /// Bytes of the ring: a power of two, at least a page. A ring that is full loses events, which
     /// are counted.
     pub ring_bytes: u32,
@@ -40,7 +43,7 @@ impl Default for Options {
             devices: Vec::new(),
             sampling: Sampling::ALL,
             files: true,
-            stacks: false,
+            stack_bytes: 0,
             ring_bytes: RING_BYTES,
         }
     }
