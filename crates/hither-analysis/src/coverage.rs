@@ -63,6 +63,8 @@ pub struct Coverage {
     pub share: f64,
     /// All is by the kernel's events, and so all of the page cache but what was lost.
     pub by_kernel: bool,
+    /// The share of the accesses of whose call site no more is known than the program and the file.
+    pub unknown_sites: f64,
     /// Where the trace ends, if it ends before the program did.
     pub cut: Option<Cut>,
     /// The programs that were not recorded, and why.
@@ -127,6 +129,7 @@ impl Coverage {
             io_uring_bytes,
             share: 1.0,
             by_kernel: seen.kernel_events,
+            unknown_sites: seen.unknown_sites as f64 / seen.accesses.max(1) as f64,
             cut: None,
             programs: programs
                 .map(|program| format!("{}: {}", program.path, program.reason))
@@ -142,10 +145,17 @@ impl Coverage {
 
     /// What was seen and what was not, in words that follow "seen:".
     pub fn words(&self) -> String {
-        match self.cut_words() {
+        let mut words = match self.cut_words() {
             Some(cut) => format!("{cut}; {}", self.words_until_cut()),
             None => self.words_until_cut(),
+        };
+        if self.unknown_sites > MENTIONED_MIN_SHARE {
+            words += &format!(
+                "; the call sites of {} of the accesses are not known, but for program and file",
+                percent(self.unknown_sites)
+            );
         }
+        words
     }
 
     /// That the trace ends before the program did, where and why.

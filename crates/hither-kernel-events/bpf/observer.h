@@ -217,14 +217,19 @@ static ALWAYS_INLINE void count_lost(u32 kind)
 		*count += 1;
 }
 
-/* Sends an event. Nobody is woken: who reads the ring looks into it from time to time. */
-static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
+static ALWAYS_INLINE long send_by(void *event, u64 size, u32 kind, u64 flags)
 {
-	long error = bpf_ringbuf_output(&ring, event, size, BPF_RB_NO_WAKEUP);
+	long error = bpf_ringbuf_output(&ring, event, size, flags);
 
 	if (error)
 		count_lost(kind);
 	return error;
+}
+
+/* Sends an event. Nobody is woken: who reads the ring looks into it from time to time. */
+static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
+{
+	return send_by(event, size, kind, BPF_RB_NO_WAKEUP);
 }
 
 static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8 kind, u8 flags)
@@ -271,7 +276,9 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		if (bytes > sizeof(event->stack))
 			bytes = 0;
 		event->common.payload = bytes;
-		return send(event, fixed + bytes, kind);
+		/* A stack that is copied is to be followed before its process ends. */
+		return send_by(event, fixed + bytes, kind,
+			       bytes > sizeof(u64) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	} else {
 		struct {
 			struct event common;

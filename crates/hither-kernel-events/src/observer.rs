@@ -1,6 +1,7 @@
 //! Loads and attaches the programs, and reads their ring.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -29,9 +30,6 @@ const PROCESS_PROGRAMS: &[(&str, &str)] = &[
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
-
-/// The same where stacks are copied: until a call site is known, each of its events has a copy.
-const DRAIN_PERIOD_MAX_WITH_STACKS_NS: u64 = 10_000_000;
 
 /// The shortest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MIN_NS: u64 = 1_000_000;
@@ -84,7 +82,7 @@ impl Observer {
             lost: map(&mut programs, "lost")?,
             processes: map(&mut programs, "processes")?,
             known_stacks: KnownStacks::new(map(&mut programs, "known_stacks")?),
-            pace: Pace::new(options),
+            pace: Pace::new(options.ring_bytes),
             links: Vec::new(),
             damaged: 0,
             programs,
@@ -178,6 +176,12 @@ impl Observer {
         count
     }
 
+    /// Becomes ready (epoll(7), edge-triggered) when a stack was copied. Who follows it then finds
+    /// what is mapped in its process, which may soon end.
+    pub fn copied_stacks(&self) -> std::io::Result<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned()
+    }
+
     /// From now on, events with this stack have its name.
     pub fn know_stack(&mut self, stack: &KnownStack) -> Result<(), Error> {
         self.known_stacks
@@ -265,20 +269,15 @@ fn refused(name: &'static str) -> impl Fn(MapError) -> Error {
 /// How often to drain, by how fast events come.
 struct Pace {
     ring_bytes: u64,
-    period_max_ns: u64,
     drained_ns: u64,
     deadline_ns: u64,
 }
 
 impl Pace {
-    fn new(options: &Options) -> Pace {
+    fn new(ring_bytes: u32) -> Pace {
         let now_ns = monotonic_ns();
         Pace {
-            ring_bytes: u64::from(options.ring_bytes),
-            period_max_ns: match options.stack_bytes {
-                0 => DRAIN_PERIOD_MAX_NS,
-                _ => DRAIN_PERIOD_MAX_WITH_STACKS_NS,
-            },
+            ring_bytes: u64::from(ring_bytes),
             drained_ns: now_ns,
             deadline_ns: now_ns + DRAIN_PERIOD_MIN_NS,
         }
@@ -292,6 +291,6 @@ impl Pace {
         let period_ns = u128::from(elapsed_ns) * quarter / u128::from(bytes.max(1));
         let period_ns = u64::try_from(period_ns).unwrap_or(u64::MAX);
         self.drained_ns = now_ns;
-        self.deadline_ns = now_ns + period_ns.clamp(DRAIN_PERIOD_MIN_NS, self.period_max_ns);
+        self.deadline_ns = now_ns + period_ns.clamp(DRAIN_PERIOD_MIN_NS, DRAIN_PERIOD_MAX_NS);
     }
 }

@@ -3,8 +3,15 @@
 //!
 //! [`Observer`] has the events. Here they become the records that the library would have made. A
 //! process is announced by its first event, a file by its first use. Pages stand for bytes: of a
-//! read it is known which pages it needed. Call sites are not known: all accesses of a program to a
-//! file are of one.
+//! read it is known which pages it needed. [`stacks`] has the call sites. Where one is not known, it
+//! is a program and a file.
+
+mod address_space;
+mod alarm;
+mod elf;
+mod guess;
+mod stacks;
+mod walk;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -13,6 +20,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use hither_core::references::INDEX_MAX;
 use hither_ids::{FileKey, Pid, Tid};
@@ -21,10 +29,12 @@ use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel_events::event::{Event, File, Kind, What};
 use hither_kernel_events::{Mounts, Observer};
-use hither_session::record::{Op, Record, USED_FILE, signature};
+use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use self::alarm::Alarm;
+use self::stacks::Stacks;
 use crate::event_source::{EventSource, TakeRecord};
 use crate::polling::Periodic;
 
@@ -54,10 +64,11 @@ const REGULAR_FILE: u32 = 0o100_000;
 pub(crate) struct KernelSource {
     observer: Observer,
     named: Named,
+    /// Set up by the first drain.
+    alarm: Option<Alarm>,
 }
 
 /// What has got a name already.
-#[derive(Debug)]
 struct Named {
     /// What processes run, as far as it was read while they lived.
     abouts: FxHashMap<Pid, About>,
@@ -74,6 +85,7 @@ struct Named {
     damaged: u64,
     /// Programs, and the files that each uses.
     sites: FxHashSet<(u64, FileKey)>,
+    stacks: Stacks,
     modules: FxHashSet<u64>,
     mounts: Mounts,
     read_mounts: Periodic,
@@ -90,6 +102,7 @@ impl Named {
             files: FxHashMap::default(),
             damaged: 0,
             sites: FxHashSet::default(),
+            stacks: Stacks::default(),
             modules: FxHashSet::default(),
             mounts: Mounts::default(),
             read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
@@ -112,14 +125,29 @@ impl KernelSource {
     pub(crate) fn new(observer: Observer, processes: &[Pid]) -> KernelSource {
         let mut named = Named::new();
         processes.iter().for_each(|&process| named.look_up(process));
-        KernelSource { observer, named }
+        KernelSource {
+            observer,
+            named,
+            alarm: None,
+        }
     }
 }
 
 impl EventSource for KernelSource {
     fn drain(&mut self, until_ns: u64, take: &mut TakeRecord<'_>) -> usize {
-        let KernelSource { observer, named } = self;
-        observer.drain(until_ns, &mut |event| named.take(&event, take))
+        let KernelSource {
+            observer,
+            named,
+            alarm,
+        } = self;
+        if alarm.is_none() {
+            // Without, processes that soon end have no call sites.
+            let set_up = |copied| Alarm::new(copied, thread::current());
+            *alarm = observer.copied_stacks().and_then(set_up).ok();
+        }
+        let count = observer.drain(until_ns, &mut |event| named.take(&event, take));
+        named.stacks.tell(observer);
+        count
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -153,7 +181,7 @@ impl Named {
                 first_page,
                 last_page,
                 same_fault,
-                ..
+                stack,
             } => {
                 // An event of another processor may come before that of the file.
                 let object = self.files.get(&file).copied();
@@ -166,11 +194,17 @@ impl Named {
                 }
                 let pages = first_page..last_page + 1;
                 let ring = self.ring(event, take);
-                let signature = self.site(&ring, object, take);
+                let mut define = |record: Record<'_>| take(&ring, record);
+                let (process, time_ns) = (event.process, event.time_ns);
+                let site = self.stacks.site(process, time_ns, stack, &mut define);
+                let (signature, flags) = match site {
+                    Some(signature) => (signature, 0),
+                    None => (self.site(&ring, object, take), UNKNOWN_SITE),
+                };
                 for (op, pages) in accesses(kind, same_fault, pages) {
                     let access = Record::Access {
                         op,
-                        flags: 0,
+                        flags,
                         cpu: event.cpu,
                         time_ns: event.time_ns,
                         signature,
@@ -214,6 +248,7 @@ impl Named {
             What::Fork { parent } => {
                 // Its number may have been another's, whose end was not seen.
                 self.forget(event.process);
+                self.stacks.fork(parent, event.process);
                 if !self.abouts.contains_key(&parent) {
                     self.look_up(parent);
                 }
@@ -321,6 +356,7 @@ impl Named {
     /// A process has ended, or runs another program.
     fn forget(&mut self, process: Pid) {
         self.abouts.remove(&process);
+        self.stacks.forget(process);
         let threads = self.images.remove(&process).map(|image| image.threads);
         let threads = threads.into_iter().flat_map(FxHashMap::into_values);
         self.free.extend(threads);

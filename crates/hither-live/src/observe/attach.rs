@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel_events::stack::STACK_BYTES_MAX;
 use hither_kernel_events::{Kind, Observer, Options, Scope};
 use hither_session::session::{Session, SessionOptions};
 
@@ -35,6 +36,7 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
     let observer = Observer::new(&Options {
         scope: options.scope.clone(),
         kinds: vec![Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty],
+        stack_bytes: STACK_BYTES_MAX,
         ..Options::default()
     });
     let observer = observer.map_err(Error::Observer)?;

@@ -20,7 +20,7 @@ use crate::ui::Ui;
 ///
 /// A program that runs already is recorded by what the kernel reports of it (eBPF): its reads, by
 /// the page, the pages of mapped files that it touches first, and the pages that it writes to. That
-/// takes root, or CAP_BPF and CAP_PERFMON, and Linux 6.12. Call sites are not known.
+/// takes root, or CAP_BPF and CAP_PERFMON, and Linux 6.12.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The program's output, signals and exit code pass through unchanged. The exit
