@@ -92,7 +92,7 @@ struct Named {
 }
 
 impl Named {
-    fn new() -> Named {
+    fn new(frames_max: usize) -> Named {
         Named {
             abouts: FxHashMap::default(),
             images: FxHashMap::default(),
@@ -102,7 +102,7 @@ impl Named {
             files: FxHashMap::default(),
             damaged: 0,
             sites: FxHashSet::default(),
-            stacks: Stacks::default(),
+            stacks: Stacks::new(frames_max),
             modules: FxHashSet::default(),
             mounts: Mounts::default(),
             read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
@@ -121,9 +121,10 @@ struct ProcessImage {
 }
 
 impl KernelSource {
-    /// Of what an observer sees, of these processes at first.
-    pub(crate) fn new(observer: Observer, processes: &[Pid]) -> KernelSource {
-        let mut named = Named::new();
+    /// Of what an observer sees, of these processes at first. Call sites have so many frames at
+    /// most.
+    pub(crate) fn new(observer: Observer, processes: &[Pid], frames_max: usize) -> KernelSource {
+        let mut named = Named::new(frames_max);
         processes.iter().for_each(|&process| named.look_up(process));
         KernelSource {
             observer,
@@ -199,7 +200,10 @@ impl Named {
                 let site = self.stacks.site(process, time_ns, stack, &mut define);
                 let (signature, flags) = match site {
                     Some(signature) => (signature, 0),
-                    None => (self.site(&ring, object, take), UNKNOWN_SITE),
+                    None if self.stacks.are_asked_for() => {
+                        (self.site(&ring, object, take), UNKNOWN_SITE)
+                    }
+                    None => (self.site(&ring, object, take), 0),
                 };
                 for (op, pages) in accesses(kind, same_fault, pages) {
                     let access = Record::Access {

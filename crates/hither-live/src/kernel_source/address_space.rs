@@ -18,8 +18,10 @@ use rustc_hash::FxHashMap;
 
 use super::elf::{Image, StaticProgram, UnwindTable};
 
-/// How long nothing is looked for again that is in no mapping.
-const READ_AGAIN_NS: u64 = 5_000_000;
+/// How long the mappings are not read again, at first and at most: it doubles with each time that
+/// they did not have what was looked for.
+const READ_AGAIN_MIN_NS: u64 = 50_000;
+const READ_AGAIN_MAX_NS: u64 = 50_000_000;
 
 /// What ends the name of a file that was removed.
 const REMOVED: &[u8] = b" (deleted)";
@@ -37,6 +39,7 @@ pub(super) struct AddressSpace {
     root: Vec<u8>,
     mappings: Vec<Mapping>,
     read_ns: u64,
+    read_again_ns: u64,
     modules: Vec<Module>,
     pub(super) unwinder: UnwinderX86_64<Arc<[u8]>>,
     /// Of the module that stands for code that no file holds.
@@ -91,6 +94,7 @@ impl AddressSpace {
             root: Vec::new(),
             mappings: Vec::new(),
             read_ns: 0,
+            read_again_ns: READ_AGAIN_MIN_NS,
             modules: Vec::new(),
             unwinder: UnwinderX86_64::new(),
             run_time_key,
@@ -136,15 +140,19 @@ impl AddressSpace {
         if let Some(at) = self.modules.iter().position(is_in) {
             return Code::Module(at);
         }
-        let mut found = self.mapping_at(call);
+        let mut found = self.mapping_at(call).cloned();
         if found.is_none() {
-            if now_ns < self.read_ns + READ_AGAIN_NS {
+            if now_ns < self.read_ns + self.read_again_ns {
                 return Code::NotRead;
             }
             self.read_mappings(now_ns);
-            found = self.mapping_at(call);
+            found = self.mapping_at(call).cloned();
+            self.read_again_ns = match found {
+                Some(_) => READ_AGAIN_MIN_NS,
+                None => (2 * self.read_again_ns).min(READ_AGAIN_MAX_NS),
+            };
         }
-        let Some(mapping) = found.cloned().filter(|mapping| mapping.is_code) else {
+        let Some(mapping) = found.filter(|mapping| mapping.is_code) else {
             return Code::None;
         };
         if mapping.is_special() {
@@ -341,7 +349,7 @@ mod tests {
         assert!(matches!(space.find(here, 1, &mut tables), Code::Module(again) if again == at));
         assert!(matches!(space.find(1, 1, &mut tables), Code::NotRead));
         assert!(matches!(
-            space.find(1, READ_AGAIN_NS, &mut tables),
+            space.find(1, READ_AGAIN_MAX_NS, &mut tables),
             Code::None
         ));
         assert!(matches!(space.find(0, 1, &mut tables), Code::None));

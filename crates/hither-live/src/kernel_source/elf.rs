@@ -310,3 +310,131 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     field(bytes, at).map(u64::from_le_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reads(file: &[u8]) -> impl Fn(u64, u64) -> Option<Vec<u8>> {
+        |at, bytes| {
+            let from = usize::try_from(at).ok()?;
+            let to = from.checked_add(usize::try_from(bytes).ok()?)?;
+            file.get(from..to).map(<[u8]>::to_vec)
+        }
+    }
+
+    /// Looks at all that there is.
+    fn look_at(file: &[u8], code: (u64, u64), address: u64) {
+        let read = reads(file);
+        let table = StaticProgram::read(&read).and_then(|program| program.table);
+        let image = Image::read(0, code, &read);
+        let of_image = image.as_ref().and_then(|image| {
+            let _ = (image.addresses(), image.build_id(&read), image.has_linker());
+            image.unwind_table(&read)
+        });
+        for table in table.iter().chain(&of_image) {
+            table.covers(address);
+            table.sections();
+        }
+    }
+
+    #[test]
+    fn both_indexes_cover_the_same_code() {
+        let exe = fs::read("/proc/self/exe").expect("read");
+        let read = reads(&exe);
+        let program = StaticProgram::read(&read).expect("an ELF file");
+        let sections = program.table.expect("a table");
+        let Index::Entries(entries) = &sections.index else {
+            panic!("all entries");
+        };
+        // As it is mapped where its own addresses are.
+        let count = usize::from(u16_at(&exe, 56).expect("a header"));
+        let (headers, _) = exe[64..].as_chunks::<SEGMENT_BYTES>();
+        let segments: Vec<Segment> = headers[..count].iter().filter_map(Segment::parse).collect();
+        let memory = |at: u64, bytes: u64| {
+            let is_there = |load: &&Segment| {
+                let there = load.address..load.address + load.file_bytes;
+                load.kind == PT_LOAD && there.contains(&at)
+            };
+            let load = segments.iter().find(is_there)?;
+            read(at - load.address + load.offset, bytes)
+        };
+        let is_code = |load: &&Segment| load.kind == PT_LOAD && load.is_code;
+        let code = segments.iter().find(is_code).expect("code");
+        let image = Image::read(0, (code.address, code.offset), &memory).expect("an image");
+        assert_eq!(image.bias(), 0);
+        assert_eq!(image.build_id(&memory), program.build_id);
+        let table = image.unwind_table(&memory).expect("a table");
+        assert!(entries.len() > 1000, "{}", entries.len());
+        for &(start, end) in entries.iter().step_by(97) {
+            for address in [start, end - 1, end] {
+                assert_eq!(table.covers(address), sections.covers(address));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_image_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+            look_at(&bytes, (0, 0), 1);
+        }
+
+        #[test]
+        fn any_change_of_an_image_is_one_or_none(
+            changes in proptest::collection::vec((0_usize..2048, any::<u8>()), 1..6),
+            (code, address) in (any::<u32>(), any::<u32>()),
+        ) {
+            let mut file = small_image();
+            for (at, byte) in changes {
+                if let Some(to) = file.get_mut(at) {
+                    *to = byte;
+                }
+            }
+            look_at(&file, (code.into(), 0), address.into());
+            look_at(&file, (0, 0), 0x80);
+        }
+    }
+
+    /// A file with a segment of code that holds all of it, and an unwind table for 16 bytes at 0x80.
+    fn small_image() -> Vec<u8> {
+        let mut file = vec![0; 512];
+        let mut put = |at: usize, bytes: &[u8]| file[at..][..bytes.len()].copy_from_slice(bytes);
+        put(0, b"\x7fELF\x02\x01");
+        put(32, &64_u64.to_le_bytes());
+        put(54, &56_u16.to_le_bytes());
+        put(56, &2_u16.to_le_bytes());
+        put(58, &64_u16.to_le_bytes());
+        for (at, kind, address, bytes) in [(64, PT_LOAD, 0, 512), (120, PT_GNU_EH_FRAME, 256, 20)] {
+            put(at, &kind.to_le_bytes());
+            put(at + 4, &(PF_X | 4).to_le_bytes());
+            put(at + 8, &u64::to_le_bytes(address));
+            put(at + 16, &u64::to_le_bytes(address));
+            put(at + 32, &u64::to_le_bytes(bytes));
+            put(at + 40, &u64::to_le_bytes(bytes));
+        }
+        put(256, &[1, 0x1b, 0x03, 0x3b]);
+        put(260, &(320 - 260_i32).to_le_bytes());
+        put(264, &1_u32.to_le_bytes());
+        put(268, &(0x80 - 256_i32).to_le_bytes());
+        put(272, &(320 - 256_i32).to_le_bytes());
+        put(320, &12_u32.to_le_bytes());
+        put(324, &1_u32.to_le_bytes());
+        put(332, &16_u32.to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn a_table_covers_what_has_an_entry() {
+        let file = small_image();
+        let read = reads(&file);
+        let image = Image::read(0, (0, 0), &read).expect("an image");
+        assert_eq!(image.addresses(), Some(0..512));
+        let table = image.unwind_table(&read).expect("a table");
+        let covered = [0x7f, 0x80, 0x8f, 0x90].map(|address| table.covers(address));
+        assert_eq!(covered, [false, true, true, false]);
+    }
+}

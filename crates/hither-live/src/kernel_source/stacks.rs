@@ -55,6 +55,19 @@ struct Known {
 }
 
 impl Stacks {
+    /// Of call sites with so many frames at most.
+    pub(super) fn new(frames_max: usize) -> Stacks {
+        Stacks {
+            walker: Walker::new(frames_max),
+            ..Stacks::default()
+        }
+    }
+
+    /// Whether call sites have frames.
+    pub(super) fn are_asked_for(&self) -> bool {
+        self.walker.frames_max > 0
+    }
+
     /// The signature of the site of an event, which is defined by the first one. None if it is not
     /// known.
     pub(super) fn site(

@@ -5,18 +5,20 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, Unwinder};
 use hither_kernel_events::stack::CopiedStack;
 use hither_session::call_stack::{Check, Epilogue, FramePointer, Frames, epilogue};
+use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpace, Code, Module, Tables};
 use super::guess::caller;
 
-/// The most frames of a call site, as of the library.
-const DEPTH: usize = 32;
-
 /// Walks stacks.
 #[derive(Default)]
 pub(super) struct Walker {
+    pub(super) frames_max: usize,
     cache: CacheX86_64,
     pub(super) tables: Tables,
+    /// Whether code of the C library, by its module and where it is there, is where a signal
+    /// handler returns to.
+    signal_returns: FxHashMap<(u64, u64), bool>,
 }
 
 /// Where a walk is.
@@ -31,6 +33,14 @@ struct At {
 }
 
 impl Walker {
+    /// Of stacks of which so many frames count.
+    pub(super) fn new(frames_max: usize) -> Walker {
+        Walker {
+            frames_max,
+            ..Walker::default()
+        }
+    }
+
     /// The frames of a stack. None at all if not even the innermost one is known.
     pub(super) fn follow(
         &mut self,
@@ -50,15 +60,19 @@ impl Walker {
             let next = match space.find(at.address, now_ns, &mut self.tables) {
                 Code::Module(module) => {
                     let module = space.module(module);
-                    if module.has_c_library && space.is_signal_return(at.address) {
-                        return frames;
+                    let offset = at.address.wrapping_sub(module.bias);
+                    if module.has_c_library {
+                        let known = self.signal_returns.entry((module.key, offset));
+                        if *known.or_insert_with(|| space.is_signal_return(at.address)) {
+                            return frames;
+                        }
                     }
                     let is_call = at.is_innermost && stack.in_call;
                     // The library is called in place of it, and does not see it.
                     if !(is_call && module.has_c_library) {
-                        frames.push(module.key, at.address.wrapping_sub(module.bias));
+                        frames.push(module.key, offset);
                     }
-                    if frames.count() >= DEPTH || frames.is_full() {
+                    if frames.count() >= self.frames_max || frames.is_full() {
                         frames.truncated = true;
                         return frames;
                     }
@@ -228,4 +242,52 @@ fn saved(distance: u64, value: u64) -> FramePointer {
     u32::try_from(distance).map_or(FramePointer::Unknown, |distance| {
         FramePointer::Saved(Check { distance, value })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use hither_ids::Pid;
+    use hither_kernel_events::stack::Registers;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What a program has on its stack need not be a stack: the walk ends, and its checks hold.
+        #[test]
+        fn any_stack_is_followed_to_an_end(
+            words in proptest::collection::vec(any::<u64>(), 0..64),
+            places in proptest::collection::vec((0_usize..64, 0_u64..4096), 0..64),
+            (ip, bp) in (0_u64..4096, 0_u64..1024),
+            in_call in any::<bool>(),
+        ) {
+            let sp = 1 << 40;
+            let code = follow_nothing as fn() as usize as u64;
+            // Some words lead into code, some to the stack.
+            let mut words = words;
+            for (at, to) in places {
+                if let Some(word) = words.get_mut(at) {
+                    *word = if to % 2 == 0 { code + to } else { sp + to };
+                }
+            }
+            let words: Vec<[u8; 8]> = words.into_iter().map(u64::to_ne_bytes).collect();
+            let registers = Registers { ip: code + ip, sp, bp: sp + bp };
+            let stack = CopiedStack::new(registers, in_call, &words);
+            let mut space = AddressSpace::of(Pid(std::process::id()), 7, 0).expect("this process");
+            let mut walker = Walker::new(8);
+            let frames = walker.follow(&mut space, &stack, 1);
+            prop_assert!(frames.count() <= 8);
+            if frames.memoisable {
+                for check in frames.checks() {
+                    prop_assert_eq!(stack.word_at(sp + u64::from(check.distance)), Some(check.value));
+                }
+            }
+        }
+    }
+
+    fn follow_nothing() {
+        black_box(());
+    }
 }

@@ -26,6 +26,9 @@ pub struct AttachOptions {
     pub scope: Scope,
     /// The trace.
     pub trace: TraceOptions,
+    /// How many frames of a call stack make its signature, at most 64. 0: a call site is a program
+    /// and a file.
+    pub frames_max: usize,
 }
 
 /// Records until it is over. The programs do not notice.
@@ -36,7 +39,10 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
     let observer = Observer::new(&Options {
         scope: options.scope.clone(),
         kinds: vec![Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty],
-        stack_bytes: STACK_BYTES_MAX,
+        stack_bytes: match options.frames_max {
+            0 => 0,
+            _ => STACK_BYTES_MAX,
+        },
         ..Options::default()
     });
     let observer = observer.map_err(Error::Observer)?;
@@ -55,7 +61,11 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
         Scope::Processes(processes) => &processes[..],
         Scope::Everything | Scope::Cgroup(_) => &[],
     };
-    state.add_source(Box::new(KernelSource::new(observer, processes)));
+    state.add_source(Box::new(KernelSource::new(
+        observer,
+        processes,
+        options.frames_max,
+    )));
     let began = Instant::now();
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -96,7 +96,7 @@ fn load(trace: &Path) -> Trace {
 }
 
 /// The sites that have read each file, and how many bytes.
-fn readers<'a>(trace: &'a Trace) -> BTreeMap<(String, u32), (&'a SiteRow, u64)> {
+fn readers(trace: &Trace) -> BTreeMap<(String, u32), (&SiteRow, u64)> {
     let mut readers = BTreeMap::new();
     trace
         .for_each_request(|row| {

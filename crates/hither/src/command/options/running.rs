@@ -77,13 +77,14 @@ impl RunningArgs {
         Ok(Some(Scope::Cgroup(cgroup)))
     }
 
-    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C. A second
+    /// Records them to `output`, with call sites by so many frames at most, until they have ended, the time is over, or Ctrl-C. A second
     /// Ctrl-C ends this process, also when it does something else by then.
     pub(crate) fn record(
         &self,
         scope: Scope,
         output: &Path,
         recording: &RecordingArgs,
+        frames_max: usize,
         ui: &Ui,
     ) -> anyhow::Result<()> {
         recording::note_recoverable(output, ui);
@@ -95,6 +96,7 @@ impl RunningArgs {
         let options = AttachOptions {
             scope,
             trace: recording.trace(output),
+            frames_max,
         };
         let until = self.time.map(|time| Instant::now() + time);
         let recorded = attach(&options, || {
