@@ -278,7 +278,8 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		event->common.payload = bytes;
 		/* A stack that is copied is to be followed before its process ends. */
 		return send_by(event, fixed + bytes, kind,
-			       bytes > sizeof(u64) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+			       bytes > __builtin_offsetof(struct user_stack, words) ?
+				       BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	} else {
 		struct {
 			struct event common;

@@ -59,7 +59,7 @@ const volatile u32 stack_bytes = 0;
 
 struct {
 	int (*type)[BPF_MAP_TYPE_LRU_HASH];
-	int (*max_entries)[1 << 13];
+	int (*max_entries)[1 << 15];
 	struct stack_key *key;
 	struct known_stack *value;
 } known_stacks SEC(".maps");

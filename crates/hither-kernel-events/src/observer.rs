@@ -31,6 +31,9 @@ const PROCESS_PROGRAMS: &[(&str, &str)] = &[
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
 
+/// Of the processes of [`Scope::Processes`], so many stacks are known at the same time.
+const KNOWN_STACKS_OF_PROCESSES_MAX: u32 = 1 << 13;
+
 /// The shortest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MIN_NS: u64 = 1_000_000;
 
@@ -250,6 +253,9 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         // No program uses them then.
         loader.map_max_entries("scratch", 1);
         loader.map_max_entries("known_stacks", 1);
+    } else if matches!(options.scope, Scope::Processes(_)) {
+        // One has a KiB.
+        loader.map_max_entries("known_stacks", KNOWN_STACKS_OF_PROCESSES_MAX);
     }
     loader.load(OBJECT).map_err(Error::Load)
 }

@@ -3,8 +3,8 @@
 //!
 //! [`Observer`] has the events. Here they become the records that the library would have made. A
 //! process is announced by its first event, a file by its first use. Pages stand for bytes: of a
-//! read it is known which pages it needed. [`stacks`] has the call sites. Where one is not known, it
-//! is a program and a file.
+//! read it is known which pages it needed. [`stacks`] has the call sites. Where one is not known, a
+//! program and a file stand for it.
 
 mod address_space;
 mod alarm;
@@ -141,7 +141,7 @@ impl EventSource for KernelSource {
             named,
             alarm,
         } = self;
-        if alarm.is_none() {
+        if alarm.is_none() && named.stacks.are_asked_for() {
             // Without, processes that soon end have no call sites.
             let set_up = |copied| Alarm::new(copied, thread::current());
             *alarm = observer.copied_stacks().and_then(set_up).ok();
@@ -257,7 +257,11 @@ impl Named {
                     self.look_up(parent);
                 }
                 let about = self.abouts.get(&parent).cloned();
-                let about = about.map(|about| About { parent, ..about });
+                let about = about.map(|about| About {
+                    parent,
+                    is_forked: true,
+                    ..about
+                });
                 self.abouts
                     .extend(about.map(|about| (event.process, about)));
             }
@@ -269,6 +273,7 @@ impl Named {
                 let about = || About {
                     exe: OsStr::from_bytes(name).into(),
                     args: Vec::new(),
+                    is_forked: false,
                     ..before
                 };
                 self.abouts.entry(event.process).or_insert_with(about);
@@ -314,7 +319,7 @@ impl Named {
             pid,
             parent: about.parent,
             image: image.number,
-            forked: false,
+            forked: about.is_forked,
             time_ns: event.time_ns,
             exe: about.exe.as_os_str().as_bytes(),
             args: &about.args,
@@ -439,6 +444,8 @@ struct About {
     parent: Pid,
     exe: PathBuf,
     args: Vec<u8>,
+    /// It runs what its parent does, with a copy of its memory.
+    is_forked: bool,
 }
 
 impl About {
@@ -451,6 +458,7 @@ impl About {
             parent: parent.and_then(|pid| pid.parse().ok()).unwrap_or_default(),
             exe: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
             args,
+            is_forked: false,
         }
     }
 }

@@ -7,18 +7,10 @@ use crate::arch;
 use crate::record::{self, FRAMES_MAX};
 
 pub use crate::arch::{SIGNAL_RETURN, epilogue};
+pub use crate::epilogue::Epilogue;
 
 /// The most words by which a stack is known again: return addresses and saved frame pointers.
 pub const CHECKS_MAX: usize = 96;
-
-/// How code that was made at run time returns to its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Epilogue {
-    /// It leaves out a word, then returns to the address that follows.
-    SkipsWord,
-    /// It takes the caller's frame pointer, then returns to the address that follows.
-    RestoresFramePointer,
-}
 
 /// The key of a module: a hash of its build-id, or of its path where it has none (FNV-1a).
 pub fn module_key(build_id: &[u8], path: &[u8]) -> u64 {

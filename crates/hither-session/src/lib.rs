@@ -17,6 +17,7 @@ mod arch;
 pub mod bind_requests;
 pub mod call_stack;
 mod chunks;
+mod epilogue;
 pub mod lease_process;
 pub mod memory_limits;
 mod plausible;

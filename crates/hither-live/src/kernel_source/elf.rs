@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// A file with a segment of code that holds all of it, and an unwind table for 16 bytes at 0x80.
+    /// A file with a segment of code that holds all of it, and a table for 16 bytes at 0x80.
     fn small_image() -> Vec<u8> {
         let mut file = vec![0; 512];
         let mut put = |at: usize, bytes: &[u8]| file[at..][..bytes.len()].copy_from_slice(bytes);

@@ -126,7 +126,8 @@ impl Stacks {
             0 => UNKNOWN,
             _ => frames.signature(),
         };
-        if frames.memoisable {
+        // A stack that could not be read may be read the next time.
+        if frames.memoisable && stack.bytes() > 0 {
             let way = if here.len() < WAYS as usize {
                 here.len() as u32
             } else {

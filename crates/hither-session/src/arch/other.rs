@@ -1,7 +1,7 @@
 //! Architectures that have no file of their own. The library is empty there, so nothing looks for
 //! it.
 
-use crate::call_stack::Epilogue;
+use crate::epilogue::Epilogue;
 
 /// What glibc makes of [`TOKEN`](crate::preload::TOKEN): what the kernel says.
 pub const PLATFORMS: [&str; 1] = [std::env::consts::ARCH];

@@ -1,6 +1,6 @@
 //! x86-64.
 
-use crate::call_stack::Epilogue;
+use crate::epilogue::Epilogue;
 
 /// What glibc makes of [`TOKEN`](crate::preload::TOKEN): what the kernel says, or its own name for
 /// the processor (`init_cpu_features`). All but the first are other names of one folder.
