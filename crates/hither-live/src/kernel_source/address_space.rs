@@ -35,8 +35,9 @@ pub(super) struct AddressSpace {
     process: Pid,
     /// Of the program's file, as the kernel names it.
     program: Vec<u8>,
-    /// What paths begin with: it sees other files than we do.
-    root: Vec<u8>,
+    /// Where its files are, if it sees others than we do: what paths begin with, in place of the
+    /// path of its root in its mount namespace.
+    root: Option<(Vec<u8>, Vec<u8>)>,
     mappings: Vec<Mapping>,
     read_ns: u64,
     read_again_ns: u64,
@@ -91,7 +92,7 @@ impl AddressSpace {
         let mut space = AddressSpace {
             process,
             program: link(process, "exe"),
-            root: Vec::new(),
+            root: None,
             mappings: Vec::new(),
             read_ns: 0,
             read_again_ns: READ_AGAIN_MIN_NS,
@@ -101,7 +102,8 @@ impl AddressSpace {
         };
         let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
         if namespace(&process.to_string()) != namespace("self") {
-            space.root = format!("/proc/{process}/root").into_bytes();
+            let own = format!("/proc/{process}/root").into_bytes();
+            space.root = Some((own, link(process, "root")));
         }
         space.read_mappings(now_ns).then_some(space)
     }
@@ -218,6 +220,16 @@ impl AddressSpace {
         memory.is_ok_and(|memory| memory.read_exact_at(to, address).is_ok())
     }
 
+    /// Where we find a file that the process has mapped.
+    fn here(&self, path: &[u8]) -> Vec<u8> {
+        let Some((here, there)) = &self.root else {
+            return path.to_vec();
+        };
+        let below = path.strip_prefix(&there[..]).unwrap_or(path);
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        [&here[..], b"/", below].concat()
+    }
+
     /// The module that a mapping is of. None if it is no program or library.
     fn load(&self, mapping: &Mapping, tables: &mut Tables) -> Option<Module> {
         if mapping.path.is_empty() {
@@ -257,7 +269,7 @@ impl AddressSpace {
             bias: image.bias(),
             key,
             build_id,
-            path: [&self.root, path].concat(),
+            path: self.here(path),
             has_c_library: is_static || is_runtime(&String::from_utf8_lossy(path)),
             table,
         })

@@ -112,7 +112,12 @@ impl Walker {
             .as_ref()
             .is_some_and(|table| table.covers(code));
         if !is_covered {
-            return guess(space, stack, frames, at).map_or(Step::Lost, Step::To);
+            return match guess(space, stack, frames, at) {
+                Some(caller) => Step::To(caller),
+                // As programs and threads begin.
+                None if at.registers.bp() == 0 => Step::End,
+                None => Step::Lost,
+            };
         }
         let mut read = |address: u64| stack.word_at(address).ok_or(());
         let frame = if at.is_innermost {
