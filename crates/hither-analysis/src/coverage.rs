@@ -63,6 +63,10 @@ pub struct Coverage {
     pub share: f64,
     /// All is by the kernel's events, and so all of the page cache but what was lost.
     pub by_kernel: bool,
+    /// The kernel lacks events of touches of mapped files.
+    pub touches_unseen: bool,
+    /// The share of the accesses of whose call site no more is known than the program and the file.
+    pub unknown_sites: f64,
     /// Where the trace ends, if it ends before the program did.
     pub cut: Option<Cut>,
     /// The programs that were not recorded, and why.
@@ -127,6 +131,8 @@ impl Coverage {
             io_uring_bytes,
             share: 1.0,
             by_kernel: seen.kernel_events,
+            touches_unseen: seen.touches_unseen,
+            unknown_sites: seen.unknown_sites as f64 / seen.accesses.max(1) as f64,
             cut: None,
             programs: programs
                 .map(|program| format!("{}: {}", program.path, program.reason))
@@ -142,10 +148,17 @@ impl Coverage {
 
     /// What was seen and what was not, in words that follow "seen:".
     pub fn words(&self) -> String {
-        match self.cut_words() {
+        let mut words = match self.cut_words() {
             Some(cut) => format!("{cut}; {}", self.words_until_cut()),
             None => self.words_until_cut(),
+        };
+        if self.unknown_sites > MENTIONED_MIN_SHARE {
+            words += &format!(
+                "; the call sites of {} of the accesses are not known, but for program and file",
+                percent(self.unknown_sites)
+            );
         }
+        words
     }
 
     /// That the trace ends before the program did, where and why.
@@ -225,7 +238,7 @@ impl Coverage {
 
     /// Whether something read an amount that nobody counted.
     fn has_unbounded(&self) -> bool {
-        self.left_running > 0 || self.io_uring_processes > 0
+        self.left_running > 0 || self.io_uring_processes > 0 || self.touches_unseen
     }
 
     /// Whether it is not known how much was read that is not in the trace.
@@ -275,6 +288,9 @@ impl Coverage {
                 part += &format!(" ({})", named.join("; "));
             }
             hidden.push(part);
+        }
+        if self.touches_unseen {
+            hidden.push("touches of mapped files, which this kernel does not report".to_owned());
         }
         let (files, unseen) = self.mapped_unseen();
         if matters(unseen) {

@@ -1,10 +1,7 @@
 /* What is sent to user space. src/event.rs reads the same layout; a test compares the two. */
 #pragma once
 
-#include "kernel.h"
-
-/* The most return addresses of a user stack. */
-#define FRAMES_MAX 64
+#include "stack.h"
 
 /* The most bytes of one name, with the NUL byte that ends it. */
 #define NAME_MAX 256
@@ -62,7 +59,7 @@ struct pages_event {
 	/* Both included. */
 	u64 first_page;
 	u64 last_page;
-	u64 stack[FRAMES_MAX];
+	struct user_stack stack;
 };
 
 /* A file, before the first event about its pages. */

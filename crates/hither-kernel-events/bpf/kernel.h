@@ -35,11 +35,11 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static long (*bpf_get_stack)(void *context, void *buffer, u32 size, u64 flags) = (void *)67;
 static long (*bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static long (*bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
+static u64 (*bpf_ringbuf_query)(void *ring, u64 flags) = (void *)134;
 
 enum {
 	BPF_MAP_TYPE_HASH = 1,
@@ -51,8 +51,10 @@ enum {
 	BPF_F_NO_PREALLOC = 1,
 
 	BPF_NOEXIST = 1,
-	BPF_F_USER_STACK = 1 << 8,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
@@ -152,11 +154,14 @@ struct files_struct {
 
 /* Of x86-64. */
 struct pt_regs {
+	unsigned long bp;
 	unsigned long r10;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
 	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
 } RELOCATED;
 
 struct kernfs_node {

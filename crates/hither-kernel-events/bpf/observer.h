@@ -12,7 +12,6 @@ enum scope {
 /* Settings: constants once loaded, so that the verifier removes what is switched off. */
 const volatile u32 own_process = 0;
 const volatile u32 scope = SCOPE_EVERYTHING;
-const volatile u32 with_stacks = 0;
 const volatile u32 with_devices = 0;
 const volatile u32 with_files = 0;
 /* Whether what the observing process starts is followed. */
@@ -220,14 +219,19 @@ static ALWAYS_INLINE void count_lost(u32 kind)
 		*count += 1;
 }
 
-/* Sends an event. Nobody is woken: who reads the ring looks into it from time to time. */
-static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
+static ALWAYS_INLINE long send_by(void *event, u64 size, u32 kind, u64 flags)
 {
-	long error = bpf_ringbuf_output(&ring, event, size, BPF_RB_NO_WAKEUP);
+	long error = bpf_ringbuf_output(&ring, event, size, flags);
 
 	if (error)
 		count_lost(kind);
 	return error;
+}
+
+/* Sends an event. Nobody is woken: who reads the ring looks into it from time to time. */
+static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
+{
+	return send_by(event, size, kind, BPF_RB_NO_WAKEUP);
 }
 
 static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8 kind, u8 flags)
@@ -258,11 +262,11 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 {
 	u8 kind = pages->kind, flags = pages->flags;
 
-	if (with_stacks && kind != EVENT_INSERT && kind != EVENT_EVICT) {
+	if (stack_bytes && kind != EVENT_INSERT && kind != EVENT_EVICT) {
 		u64 fixed = __builtin_offsetof(struct pages_event, stack);
 		u32 slot = kind;
 		struct pages_event *event = bpf_map_lookup_elem(&scratch, &slot);
-		long bytes;
+		u32 bytes;
 
 		if (!event)
 			return -1;
@@ -270,12 +274,14 @@ static FUNCTION long report_pages(void *context, struct task_struct *task, struc
 		fill_file(&event->common, &pages->file);
 		event->first_page = pages->first;
 		event->last_page = pages->last;
-		bytes = bpf_get_stack(context, event->stack, sizeof(event->stack),
-				      BPF_F_USER_STACK);
-		if (bytes < 0 || bytes > (long)sizeof(event->stack))
+		bytes = user_stack(&ring, task, &event->stack);
+		if (bytes > sizeof(event->stack))
 			bytes = 0;
 		event->common.payload = bytes;
-		return send(event, fixed + bytes, kind);
+		/* A stack that is copied is to be followed before its process ends. */
+		return send_by(event, fixed + bytes, kind,
+			       bytes > __builtin_offsetof(struct user_stack, words) ?
+				       BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	} else {
 		struct {
 			struct event common;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use hither_ids::{Pid, Tid};
 use hither_kernel::file_id::Inode;
 
+use crate::stack::{CopiedStack, UserStack};
+
 /// What happened to pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -153,7 +155,7 @@ pub enum What<'a> {
         /// ([`Options::others`](crate::Options::others)).
         is_outside: bool,
         /// Where the program was.
-        stack: Stack<'a>,
+        stack: UserStack<'a>,
     },
     /// A file, before the first event about its pages. The same file may be reported again.
     File {
@@ -180,17 +182,6 @@ pub enum What<'a> {
     },
     /// The process has ended.
     Exit,
-}
-
-/// The return addresses of a user stack, innermost first. Empty where none was asked for or found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stack<'a>(&'a [[u8; 8]]);
-
-impl Stack<'_> {
-    /// The addresses.
-    pub fn addresses(&self) -> impl ExactSizeIterator<Item = u64> {
-        self.0.iter().map(|bytes| u64::from_ne_bytes(*bytes))
-    }
 }
 
 /// The names of a file and of the folders that it is in, from the file on. Empty where the kernel
@@ -294,12 +285,12 @@ impl<'a> Event<'a> {
             number::EXIT => What::Exit,
             number => {
                 let kind = Kind::all().find(|kind| *kind as u8 == number)?;
-                let (addresses, rest) = payload(bytes, at::STACK)?.as_chunks();
+                let stack = CopiedStack::decode(payload(bytes, at::STACK)?)?;
                 let (first_page, last_page) = (
                     u64_at(bytes, at::FIRST_PAGE)?,
                     u64_at(bytes, at::LAST_PAGE)?,
                 );
-                if !rest.is_empty() || last_page < first_page {
+                if last_page < first_page {
                     return None;
                 }
                 What::Pages {
@@ -309,7 +300,7 @@ impl<'a> Event<'a> {
                     last_page,
                     same_fault: flags & SAME_FAULT != 0,
                     is_outside: flags & OUTSIDE != 0,
-                    stack: Stack(addresses),
+                    stack,
                 }
             }
         };
@@ -337,11 +328,11 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(field(bytes, at)?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(field(bytes, at)?))
 }
 
@@ -352,6 +343,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stack;
 
     /// The structures of the object's BTF (Documentation/bpf/btf.rst): size, and where each member
     /// is, in bytes.
@@ -409,16 +401,21 @@ mod tests {
     #[test]
     fn the_programs_have_the_same_layout() {
         let structures = structures(crate::observer::OBJECT);
-        for (structure, field, at) in FIELDS {
+        for (structure, field, at) in FIELDS.iter().chain(stack::FIELDS) {
             assert_eq!(structures[*structure].1[*field], *at, "{structure}.{field}");
         }
         assert_eq!(structures["event"].0, at::FIRST_PAGE);
         assert_eq!(structures["process_event"].0, at::PROCESS_EVENT);
         // Each field is read, but those for alignment.
-        for name in ["event", "pages_event", "file_event", "process_event"] {
+        let events = ["event", "pages_event", "file_event", "process_event"];
+        for name in events
+            .into_iter()
+            .chain(["user_stack", "stack_key", "known_stack"])
+        {
             for field in structures[name].1.keys() {
                 let is_read = FIELDS
                     .iter()
+                    .chain(stack::FIELDS)
                     .any(|known| (known.0, known.1) == (name, field));
                 assert!(
                     is_read || field == "common" || field == "unused",
@@ -456,7 +453,8 @@ mod tests {
             let mut bytes = vec![0; at::NAMES + payload];
             bytes[at::KIND] = kind;
             bytes[at::PAYLOAD..][..4].copy_from_slice(&(payload as u32).to_ne_bytes());
-            let is_whole = matches!(kind, 1..=6) && payload % 8 == 0 || kind == number::FILE;
+            let is_stack = payload == 0 || payload >= 40 && payload % 8 == 0;
+            let is_whole = matches!(kind, 1..=6) && is_stack || kind == number::FILE;
             prop_assert_eq!(Event::decode(&bytes).is_some(), is_whole);
             for (at, byte) in changes {
                 if let Some(to) = bytes.get_mut(at) {
@@ -470,7 +468,10 @@ mod tests {
     /// Looks at all that an event has. None of it is larger than the bytes.
     fn look_at(bytes: &[u8]) {
         match Event::decode(bytes).map(|event| event.what) {
-            Some(What::Pages { stack, .. }) => assert!(stack.addresses().count() * 8 < bytes.len()),
+            Some(What::Pages {
+                stack: UserStack::Copied(stack),
+                ..
+            }) => assert!(stack.bytes() < bytes.len() as u64),
             Some(What::File { names, .. }) => {
                 assert!(names.from_file().count() <= bytes.len());
                 let path = names.path().unwrap_or_default();

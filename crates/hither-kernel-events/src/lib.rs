@@ -28,6 +28,7 @@ mod probe;
 mod processes;
 mod sampling;
 mod source;
+pub mod stack;
 
 pub use cgroup::Cgroup;
 pub use error::Error;
@@ -40,3 +41,4 @@ pub use probe::{Finding, Probe};
 pub use processes::is_alive;
 pub use sampling::Sampling;
 pub use source::{Hook, Source};
+pub use stack::{KnownStack, UserStack};

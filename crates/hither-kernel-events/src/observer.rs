@@ -1,6 +1,7 @@
 //! Loads and attaches the programs, and reads their ring.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -16,12 +17,16 @@ use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
 use crate::source::Source;
+use crate::stack::{KnownStack, KnownStacks, STACK_BYTES_MAX, StackPlace};
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
+
+/// Of the processes of [`Scope::Processes`], so many stacks are known at the same time.
+const KNOWN_STACKS_OF_PROCESSES_MAX: u32 = 1 << 13;
 
 /// The shortest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MIN_NS: u64 = 1_000_000;
@@ -34,6 +39,7 @@ pub struct Observer {
     lost: PerCpuArray<MapData, u64>,
     ended: PerCpuArray<MapData, [u64; 3]>,
     processes: HashMap<MapData, u32, u8>,
+    known_stacks: KnownStacks,
     attached: Attached,
     damaged: u64,
     pace: Pace,
@@ -74,6 +80,7 @@ impl Observer {
             lost: map(&mut programs, "lost")?,
             ended: map(&mut programs, "ended")?,
             processes: map(&mut programs, "processes")?,
+            known_stacks: KnownStacks::new(map(&mut programs, "known_stacks")?),
             pace: Pace::new(options.ring_bytes),
             attached: Attached::default(),
             damaged: 0,
@@ -159,6 +166,24 @@ impl Observer {
         count
     }
 
+    /// Becomes ready (epoll(7), edge-triggered) when a stack was copied. Who follows it then finds
+    /// what is mapped in its process, which may soon end.
+    pub fn copied_stacks(&self) -> std::io::Result<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned()
+    }
+
+    /// From now on, events with this stack have its name.
+    pub fn know_stack(&mut self, stack: &KnownStack) -> Result<(), Error> {
+        self.known_stacks
+            .insert(stack)
+            .map_err(refused("known_stacks"))
+    }
+
+    /// The stack there is not known any more: its process has ended, or is another program.
+    pub fn forget_stack(&mut self, place: &StackPlace) {
+        self.known_stacks.remove(place);
+    }
+
     /// When the ring has to be drained at the latest (CLOCK_MONOTONIC), so that nothing is lost if
     /// events come four times as fast as they did.
     pub fn deadline_ns(&self) -> u64 {
@@ -205,7 +230,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let own = std::process::id();
     let started = u32::from(options.scope == Scope::Started);
     let scope = options.scope.number();
-    let stacks = u32::from(options.stacks);
+    let stack_bytes = options.stack_bytes.min(STACK_BYTES_MAX);
     let devices = u32::from(!options.devices.is_empty());
     let files = u32::from(options.files);
     let others = u32::from(options.others);
@@ -222,7 +247,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .allow_unsupported_maps()
         .override_global("own_process", &own, true)
         .override_global("scope", &scope, true)
-        .override_global("with_stacks", &stacks, true)
+        .override_global("stack_bytes", &stack_bytes, true)
         .override_global("with_devices", &devices, true)
         .override_global("with_files", &files, true)
         .override_global("with_others", &others, true)
@@ -231,6 +256,14 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("memory_hierarchy", &memory_hierarchy, true)
         .override_global("cgroup_id", &cgroup.id, true)
         .map_max_entries("ring", options.ring_bytes);
+    if stack_bytes == 0 {
+        // No program uses them then.
+        loader.map_max_entries("scratch", 1);
+        loader.map_max_entries("known_stacks", 1);
+    } else if matches!(options.scope, Scope::Processes(_)) {
+        // One has a KiB.
+        loader.map_max_entries("known_stacks", KNOWN_STACKS_OF_PROCESSES_MAX);
+    }
     loader.load(OBJECT).map_err(Error::Load)
 }
 

@@ -31,8 +31,11 @@ pub struct Options {
     /// Whether it is also reported what other processes use of the files that were reported, and
     /// what comes into the page cache or goes for them.
     pub others: bool,
-    /// Whether events have the user stack. The kernel follows frame pointers.
-    pub stacks: bool,
+    /// Up to so many bytes of the top of the user stack are copied, if an event's stack is not
+    /// known: at most [`STACK_BYTES_MAX`]. 0: events have no stacks.
+    ///
+    /// [`STACK_BYTES_MAX`]: crate::stack::STACK_BYTES_MAX
+    pub stack_bytes: u32,
     /// Bytes of the ring: a power of two, at least a page. A ring that is full loses events, which
     /// are counted.
     pub ring_bytes: u32,
@@ -49,7 +52,7 @@ impl Default for Options {
             sampling: Sampling::ALL,
             files: true,
             others: false,
-            stacks: false,
+            stack_bytes: 0,
             ring_bytes: RING_BYTES,
         }
     }

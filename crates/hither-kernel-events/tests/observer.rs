@@ -9,14 +9,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use hither_ids::Pid;
 use hither_kernel_events::event::{Device, What};
-use hither_kernel_events::{Cgroup, Kind, Mounts, Observer, Options, Sampling, Scope, Source};
+use hither_kernel_events::stack::{Check, STACK_BYTES_MAX, StackPlace};
+use hither_kernel_events::{
+    Cgroup, Kind, KnownStack, Mounts, Observer, Options, Sampling, Scope, Source, UserStack,
+};
 use hither_testing::skip::skip_on_this_machine;
 
 use program::Scratch;
-use report::{Report, by, inode, observe, sources};
+use report::{Pages, Report, by, inode, observe, sources};
 
 #[test]
 fn a_request_is_reported_once_with_the_pages_that_it_reads() {
@@ -71,22 +76,95 @@ fn events_have_the_user_stack_where_it_is_asked_for() {
         return;
     };
     let file = scratch.file("data", 1, true);
-    let stacks = |source, stacks| {
-        let program = scratch.start("pread", &file, &[(0, 4096)]);
+    let stack = |stack_bytes, mode| {
+        let program = scratch.start(mode, &file, &[(0, 4096)]);
         let options = Options {
-            stacks,
-            ..by(source)
+            stack_bytes,
+            ..Options::default()
         };
         let report = observe(program, options);
-        let events = report.of_file(Kind::Read, &file);
+        let all = report.pages.iter();
+        let events: Vec<&Pages> = all
+            .filter(|event| event.file.inode == inode(&file.path))
+            .collect();
         assert_eq!(events.len(), 1);
-        events[0].frames
+        events[0].stack
     };
-    for source in sources(Kind::Read) {
-        assert_eq!(stacks(source, false), 0, "{source}");
-        // pread, access_file or access_all, main.
-        assert!(stacks(source, true) >= 3, "{source}");
-    }
+    assert_eq!(stack(0, "pread"), None);
+    assert_eq!(stack(256, "pread"), Some((true, 256)));
+    // It ends where the stack does.
+    let (in_call, bytes) = stack(STACK_BYTES_MAX, "mmap").unwrap();
+    assert!(!in_call && (256..=STACK_BYTES_MAX.into()).contains(&bytes));
+}
+
+#[test]
+fn a_stack_that_is_known_comes_by_its_name() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let file = scratch.file("data", 1, true);
+    let program = scratch.start("time", &file, &[(0, 200_000)]);
+    let mut observer = Observer::new(&Options {
+        scope: Scope::Processes(vec![Pid(program.id())]),
+        kinds: vec![Kind::Read],
+        stack_bytes: 256,
+        ..Options::default()
+    });
+    let observer = observer.as_mut().unwrap();
+    let ended = AtomicBool::new(false);
+    let (mut copied, mut named) = (Vec::new(), 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            program.run();
+            ended.store(true, Ordering::Release);
+        });
+        let mut is_last = false;
+        while !is_last {
+            is_last = ended.load(Ordering::Acquire);
+            let mut new = Vec::new();
+            observer.drain(u64::MAX, &mut |event| match event.what {
+                What::Pages {
+                    stack: UserStack::Copied(stack),
+                    ..
+                } => new.push(KnownStack {
+                    place: StackPlace {
+                        process: event.process,
+                        ip: stack.ip,
+                        sp: stack.sp,
+                        way: 3,
+                    },
+                    bp: Some(stack.bp),
+                    checks: [0, 8, 248]
+                        .map(|distance| Check {
+                            distance,
+                            value: stack.word_at(stack.sp + u64::from(distance)).unwrap(),
+                        })
+                        .into(),
+                    signature: 77,
+                }),
+                What::Pages {
+                    stack: UserStack::Known(signature),
+                    ..
+                } => {
+                    assert_eq!(signature, 77);
+                    named += 1;
+                }
+                _ => {}
+            });
+            // One of another stack, which is to be found in another way.
+            if let (true, Some(first)) = (copied.is_empty(), new.first()) {
+                let mut other = first.clone();
+                other.place.way = 0;
+                other.checks[2].value += 1;
+                other.signature = 78;
+                observer.know_stack(&other).unwrap();
+                observer.know_stack(first).unwrap();
+            }
+            copied.append(&mut new);
+        }
+    });
+    assert!(named > 100_000, "{named} of 200,000 are named");
+    assert_eq!(observer.lost().events(), 0);
 }
 
 #[test]
@@ -267,10 +345,7 @@ fn what_others_use_of_the_same_files_is_seen_on_request() {
         let mapped = report.of_file(Kind::Map, &file);
         assert_eq!(mapped.len(), usize::from(others));
         assert!(mapped.iter().all(|of| of.is_outside && of.last_page >= 10));
-        assert_eq!(
-            report.of_file(Kind::Read, &unused),
-            Vec::<&report::Pages>::new()
-        );
+        assert_eq!(report.of_file(Kind::Read, &unused), Vec::<&Pages>::new());
     }
 }
 

@@ -14,7 +14,7 @@ use hither_session::session::{Session, SessionOptions};
 
 use crate::error::{Error, Result};
 use crate::event_loop::{EventLoop, Sink, StatusPublisher};
-use crate::mechanism::RunState;
+use crate::mechanism::{RunState, SessionNeeds};
 use crate::observe::recording::{Recording, TraceOptions};
 use crate::page_cache::PageCacheOptions;
 use crate::run::{self, Active, Mechanisms, RunReport};
@@ -32,6 +32,9 @@ pub struct AttachOptions {
     pub name: String,
     /// The trace to record, if there is to be one.
     pub record: Option<TraceOptions>,
+    /// How many frames of a call stack make its signature, at most 64, where call sites are needed.
+    /// 0: a call site is a program and a file.
+    pub frames_max: usize,
     /// How the page cache is steered, if it is.
     pub page_cache: Option<PageCacheOptions>,
     /// Decisions are not carried out.
@@ -50,11 +53,18 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
         ..Mechanisms::default()
     };
     let mechanisms = mechanisms.by_kernel();
-    let source = mechanisms.kernel_source(&options.scope)?;
     let mut active = Active::set_up(&mechanisms, &System::by_kernel(), options.dry_run)?;
+    let needs = active.all().into_iter().map(|mechanism| mechanism.needs());
+    let recorder = options.record.as_ref().map(|_| SessionNeeds {
+        call_sites: true,
+        ..SessionNeeds::default()
+    });
+    let needs = needs.chain(recorder).reduce(SessionNeeds::and);
+    let frames_max = needs.unwrap_or_default().kernel_frames(options.frames_max);
+    let source = mechanisms.kernel_source(&options.scope, frames_max)?;
     run::begin_log(options.log.as_deref(), active.all())?;
-    let trace = options.record.as_ref();
-    let recording = trace.map(|trace| Recording::of_running(trace, memory_group(&options.scope)));
+    let (trace, group) = (options.record.as_ref(), memory_group(&options.scope));
+    let recording = trace.map(|trace| Recording::of_running(trace, group, source.lacks_touches()));
     let mut recording = recording.transpose()?;
 
     // No program has the library.

@@ -3,8 +3,15 @@
 //!
 //! [`Observer`] has the events. Here they become the records that the library would have made. A
 //! process is announced by its first event, a file by its first use. Pages stand for bytes: of a
-//! read it is known which pages it needed. Call sites are not known: all accesses of a program to a
-//! file are of one.
+//! read it is known which pages it needed. [`stacks`] has the call sites. Where one is not known, a
+//! program and a file stand for it.
+
+mod address_space;
+mod alarm;
+mod elf;
+mod guess;
+mod stacks;
+mod walk;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -13,6 +20,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use hither_core::references::INDEX_MAX;
 use hither_ids::{FileKey, Pid, Tid};
@@ -21,11 +29,14 @@ use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, What};
-use hither_kernel_events::{Mounts, Observer, Options, Scope};
-use hither_session::record::{Op, Record, USED_FILE, signature};
+use hither_kernel_events::stack::STACK_BYTES_MAX;
+use hither_kernel_events::{Mounts, Observer, Options, Scope, UserStack};
+use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use self::alarm::Alarm;
+use self::stacks::Stacks;
 use crate::error::{Error, Result};
 use crate::event_source::{EventSource, TakeRecord};
 use crate::polling::Periodic;
@@ -65,10 +76,11 @@ const REGULAR_FILE: u32 = 0o100_000;
 pub(crate) struct KernelSource {
     observer: Observer,
     named: Named,
+    /// Set up by the first drain.
+    alarm: Option<Alarm>,
 }
 
 /// What has got a name already.
-#[derive(Debug)]
 struct Named {
     /// What processes run, as far as it was read while they lived.
     abouts: FxHashMap<Pid, About>,
@@ -85,13 +97,14 @@ struct Named {
     damaged: u64,
     /// Programs, and the files that each uses.
     sites: FxHashSet<(u64, FileKey)>,
+    stacks: Stacks,
     modules: FxHashSet<u64>,
     mounts: Mounts,
     read_mounts: Periodic,
 }
 
 impl Named {
-    fn new() -> Named {
+    fn new(frames_max: usize) -> Named {
         Named {
             abouts: FxHashMap::default(),
             images: FxHashMap::default(),
@@ -101,6 +114,7 @@ impl Named {
             files: FxHashMap::default(),
             damaged: 0,
             sites: FxHashSet::default(),
+            stacks: Stacks::new(frames_max),
             modules: FxHashSet::default(),
             mounts: Mounts::default(),
             read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
@@ -120,11 +134,16 @@ struct ProcessImage {
 
 impl KernelSource {
     /// Of what these programs do; on request also of what comes into the page cache for them, and
-    /// what others use of their files.
+    /// what others use of their files. Call sites have so many frames at most; with 0, one is a
+    /// program and a file.
     ///
     /// # Errors
     /// The kernel's events cannot be had.
-    pub(crate) fn observe(scope: &Scope, with_others: bool) -> Result<KernelSource> {
+    pub(crate) fn observe(
+        scope: &Scope,
+        with_others: bool,
+        frames_max: usize,
+    ) -> Result<KernelSource> {
         let of_programs = [Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty];
         let kinds = of_programs.into_iter();
         let kinds = kinds.chain(with_others.then_some(Kind::Insert));
@@ -132,6 +151,10 @@ impl KernelSource {
             scope: scope.clone(),
             kinds: kinds.collect(),
             others: with_others,
+            stack_bytes: match frames_max {
+                0 => 0,
+                _ => STACK_BYTES_MAX,
+            },
             ..Options::default()
         });
         let observer = observer.map_err(Error::Observer)?;
@@ -139,16 +162,39 @@ impl KernelSource {
             Scope::Processes(processes) => &processes[..],
             Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
         };
-        let mut named = Named::new();
+        let mut named = Named::new(frames_max);
         processes.iter().for_each(|&process| named.look_up(process));
-        Ok(KernelSource { observer, named })
+        Ok(KernelSource {
+            observer,
+            named,
+            alarm: None,
+        })
+    }
+}
+
+impl KernelSource {
+    /// Whether the kernel has no events of touches of mapped files.
+    pub(crate) fn lacks_touches(&self) -> bool {
+        let mut unseen = self.observer.unseen().iter();
+        unseen.any(|(kind, _)| matches!(kind, Kind::Fault | Kind::Map))
     }
 }
 
 impl EventSource for KernelSource {
     fn drain(&mut self, until_ns: u64, take: &mut TakeRecord<'_>) -> usize {
-        let KernelSource { observer, named } = self;
-        observer.drain(until_ns, &mut |event| named.take(&event, take))
+        let KernelSource {
+            observer,
+            named,
+            alarm,
+        } = self;
+        if alarm.is_none() && named.stacks.are_asked_for() {
+            // Without, processes that soon end have no call sites.
+            let set_up = |copied| Alarm::new(copied, thread::current());
+            *alarm = observer.copied_stacks().and_then(set_up).ok();
+        }
+        let count = observer.drain(until_ns, &mut |event| named.take(&event, take));
+        named.stacks.tell(observer);
+        count
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -191,7 +237,7 @@ impl Named {
                 last_page,
                 same_fault,
                 is_outside,
-                ..
+                stack,
             } => {
                 // An event of another processor may come before that of the file.
                 let object = self.files.get(&file).copied();
@@ -203,17 +249,18 @@ impl Named {
                     return;
                 }
                 let pages = first_page..last_page + 1;
-                let (ring, signature, found) = if is_outside {
-                    (OTHERS, 0, uses_by_others(kind, pages))
+                let (ring, site, found) = if is_outside {
+                    (OTHERS, (0, 0), uses_by_others(kind, pages))
                 } else {
                     let ring = self.ring(event, take);
-                    let signature = self.site(&ring, object, take);
-                    (ring, signature, accesses(kind, same_fault, pages))
+                    let site = self.site_of(event, stack, &ring, object, take);
+                    (ring, site, accesses(kind, same_fault, pages))
                 };
+                let (signature, flags) = site;
                 for (op, pages) in found {
                     let access = Record::Access {
                         op,
-                        flags: 0,
+                        flags,
                         cpu: event.cpu,
                         time_ns: event.time_ns,
                         signature,
@@ -257,11 +304,16 @@ impl Named {
             What::Fork { parent } => {
                 // Its number may have been another's, whose end was not seen.
                 self.forget(event.process);
+                self.stacks.fork(parent, event.process);
                 if !self.abouts.contains_key(&parent) {
                     self.look_up(parent);
                 }
                 let about = self.abouts.get(&parent).cloned();
-                let about = about.map(|about| About { parent, ..about });
+                let about = about.map(|about| About {
+                    parent,
+                    is_forked: true,
+                    ..about
+                });
                 self.abouts
                     .extend(about.map(|about| (event.process, about)));
             }
@@ -273,6 +325,7 @@ impl Named {
                 let about = || About {
                     exe: OsStr::from_bytes(name).into(),
                     args: Vec::new(),
+                    is_forked: false,
                     ..before
                 };
                 self.abouts.entry(event.process).or_insert_with(about);
@@ -318,7 +371,7 @@ impl Named {
             pid,
             parent: about.parent,
             image: image.number,
-            forked: false,
+            forked: about.is_forked,
             time_ns: event.time_ns,
             exe: about.exe.as_os_str().as_bytes(),
             args: &about.args,
@@ -333,6 +386,26 @@ impl Named {
         if !about.exe.as_os_str().is_empty() {
             self.abouts.insert(process, about);
         }
+    }
+
+    /// The site of an event, and the flags of its access.
+    fn site_of(
+        &mut self,
+        event: &Event<'_>,
+        stack: UserStack<'_>,
+        ring: &RingInfo,
+        object: FileKey,
+        take: &mut TakeRecord<'_>,
+    ) -> (u64, u16) {
+        let mut define = |record: Record<'_>| take(ring, record);
+        let (process, time_ns) = (event.process, event.time_ns);
+        let site = self.stacks.site(process, time_ns, stack, &mut define);
+        let flags = match site {
+            Some(signature) => return (signature, 0),
+            None if self.stacks.are_asked_for() => UNKNOWN_SITE,
+            None => 0,
+        };
+        (self.site(ring, object, take), flags)
     }
 
     /// The site of a program's accesses to a file, which is defined by the first one.
@@ -364,6 +437,7 @@ impl Named {
     /// A process has ended, or runs another program.
     fn forget(&mut self, process: Pid) {
         self.abouts.remove(&process);
+        self.stacks.forget(process);
         let threads = self.images.remove(&process).map(|image| image.threads);
         let threads = threads.into_iter().flat_map(FxHashMap::into_values);
         self.free.extend(threads);
@@ -453,6 +527,8 @@ struct About {
     parent: Pid,
     exe: PathBuf,
     args: Vec<u8>,
+    /// It runs what its parent does, with a copy of its memory.
+    is_forked: bool,
 }
 
 impl About {
@@ -465,6 +541,7 @@ impl About {
             parent: parent.and_then(|pid| pid.parse().ok()).unwrap_or_default(),
             exe: fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default(),
             args,
+            is_forked: false,
         }
     }
 }

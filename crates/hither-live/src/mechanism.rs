@@ -191,6 +191,12 @@ impl SessionNeeds {
         }
     }
 
+    /// How many frames call sites have where the kernel reports: so many, or 0 if nobody needs
+    /// them.
+    pub(crate) fn kernel_frames(self, frames_max: usize) -> usize {
+        if self.call_sites { frames_max } else { 0 }
+    }
+
     /// The options of a session that has what is needed; the rest is as in `base`.
     pub(crate) fn options(self, base: SessionOptions) -> SessionOptions {
         SessionOptions {

@@ -182,9 +182,10 @@ impl Mechanisms {
 
     /// What the kernel is to report to them. Who keeps a limit has to know what comes in for the
     /// programs, and what others use of it.
-    pub(crate) fn kernel_source(&self, scope: &Scope) -> Result<KernelSource> {
+    pub(crate) fn kernel_source(&self, scope: &Scope, frames_max: usize) -> Result<KernelSource> {
         let page_cache = self.page_cache.as_ref();
-        KernelSource::observe(scope, page_cache.is_some_and(|of| of.budget.is_limit()))
+        let is_limited = page_cache.is_some_and(|of| of.budget.is_limit());
+        KernelSource::observe(scope, is_limited, frames_max)
     }
 
     /// The first two that cannot run together.
@@ -245,11 +246,13 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
         .collect();
     let file_users = needs.iter().filter(|of| of.block_bytes.is_some()).count();
     let needs = needs.into_iter().reduce(SessionNeeds::and);
-    let session = needs.unwrap_or_default().options(options.session);
+    let needs = needs.unwrap_or_default();
+    let session = needs.options(options.session);
     let session = Session::create(session).map_err(Error::Session)?;
     let mut state = RunState::new(session, file_users);
     if by_kernel {
-        let source = mechanisms.kernel_source(&Scope::Started)?;
+        let frames_max = needs.kernel_frames(options.session.frames_max);
+        let source = mechanisms.kernel_source(&Scope::Started, frames_max)?;
         state.add_source(Box::new(source));
     }
     recording

@@ -12,13 +12,12 @@
 //! - `on_stack`, which calls a function on another stack;
 //! - what the walk of a stack has to know: `return_slot` and `sp_above`, which lead from the stack
 //!   pointer in a caller to the slot of the return address into it, and back; `frame_pointer`,
-//!   which framehop names differently for each processor; `SIGNAL_RETURN` and `epilogue`,
-//!   instructions that are recognised; for tests `counting!`;
+//!   which framehop names differently for each processor; for tests `counting!`;
 //! - numbers: `BINDINGS` of ELF relocations; `SYS_DUP2`, `SYS_FORK`, `SYS_VFORK`, system calls that
 //!   only some architectures have.
 //!
 //! What else an architecture needs: its name in the `cfg` of `lib.rs`, and its part in
-//! `hither-kernel/src/arch.rs` and `hither-session/src/preload.rs`.
+//! `hither-kernel/src/arch.rs` and `hither-session/src/arch.rs`.
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]

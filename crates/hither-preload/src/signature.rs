@@ -17,7 +17,7 @@
 //! cannot leave it half-changed for another one.
 
 mod caller;
-pub(crate) mod epilogue;
+mod epilogue;
 mod memo;
 mod module;
 mod stack;
@@ -29,7 +29,8 @@ use framehop::{
     CacheNative, FrameAddress, MustNotAllocateDuringUnwind, UnwindRegsNative, Unwinder,
     UnwinderNative,
 };
-use hither_session::record::{self, FRAMES_MAX, Record};
+use hither_session::call_stack::{Check, Epilogue, FramePointer, Frames, epilogue};
+use hither_session::record::{FRAMES_MAX, Record};
 
 pub use caller::Caller;
 pub use memo::Memo;
@@ -37,10 +38,8 @@ pub use module::modules_changed;
 #[cfg(feature = "pages")]
 pub(crate) use module::{epoch, is_readable};
 
-use crate::arch::{self, frame_pointer, return_slot, sp_above};
-use epilogue::Epilogue;
-use memo::Check;
-use module::{Module, Modules};
+use crate::arch::{frame_pointer, return_slot, sp_above};
+use module::Modules;
 use stack::{Stack, Window};
 
 /// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may
@@ -139,15 +138,15 @@ impl Walker {
             // SAFETY: as the caller says.
             unsafe { self.follow(caller, depth) }
         }));
-        let Ok(mut frames) = walked else { return 1 };
+        let Ok(frames) = walked else { return 1 };
         let signature = frames.signature();
         if frames.memoisable {
             let fp = frames.needs_fp.then_some(caller.fp);
-            let checks = &frames.checks[..frames.checked];
             let sp = caller.sp as u64;
+            let checks = frames.checks();
             self.memo.insert(sp, fp, signature, module::epoch(), checks);
         }
-        self.define(signature, &mut frames, define);
+        self.define(signature, &frames, define);
         signature
     }
 
@@ -204,8 +203,8 @@ impl Walker {
             if module.is_signal_return(address.get()) {
                 return frames;
             }
-            frames.push(module, address.get());
-            if frames.count >= depth || frames.is_full() || !walkable {
+            frames.push(module.key, address.get().wrapping_sub(module.bias));
+            if frames.count() >= depth || frames.is_full() || !walkable {
                 frames.truncated = true;
                 return frames;
             }
@@ -271,9 +270,9 @@ impl Walker {
         sp: u64,
         (address, regs, mut from): (NonZeroU64, UnwindRegsNative, FramePointer),
     ) -> Option<(NonZeroU64, UnwindRegsNative, FramePointer)> {
-        let epilogue = arch::epilogue(epilogue::code_at(address.get())?)?;
-        frames.push(self.modules.run_time_code(), address.get());
-        if frames.count >= depth || frames.is_full() {
+        let epilogue = epilogue(epilogue::code_at(address.get())?)?;
+        frames.push(self.modules.run_time_code().key, address.get());
+        if frames.count() >= depth || frames.is_full() {
             return None;
         }
         let (first_at, next_at) = (regs.sp(), regs.sp() + 8);
@@ -285,14 +284,7 @@ impl Walker {
         frames.check(next_at - sp, next.get());
         let mut fp = frame_pointer(&regs);
         if epilogue == Epilogue::RestoresFramePointer {
-            let distance = first_at - sp;
-            (fp, from) = (
-                first,
-                FramePointer::Saved {
-                    distance,
-                    value: first,
-                },
-            );
+            (fp, from) = (first, saved(first_at - sp, first));
         }
         let regs = UnwindRegsNative::new(next.get(), sp_above(next_at), fp);
         Some((next, regs, from))
@@ -305,8 +297,7 @@ impl Walker {
         while at > from {
             at -= 8;
             if self.window.read(at) == Some(value) {
-                let distance = at - sp;
-                return FramePointer::Saved { distance, value };
+                return saved(at - sp, value);
             }
         }
         FramePointer::Unknown
@@ -315,7 +306,7 @@ impl Walker {
     fn define(
         &mut self,
         signature: u64,
-        frames: &mut Frames,
+        frames: &Frames,
         define: &mut dyn FnMut(&Record<'_>) -> bool,
     ) {
         let mut slot = signature as usize % DEFINED_SITES_MAX;
@@ -329,10 +320,10 @@ impl Walker {
             }
         }
         let mut sent = true;
-        for pair in frames.words[..2 * frames.count].chunks_exact(2) {
+        let words = frames.words();
+        for pair in words.chunks_exact(2) {
             sent &= self.modules.define(pair[0], define);
         }
-        let words = &frames.words[..2 * frames.count];
         sent &= define(&Record::Site {
             signature,
             truncated: frames.truncated,
@@ -344,91 +335,11 @@ impl Walker {
     }
 }
 
-/// Where a frame's frame pointer comes from.
-#[derive(Clone, Copy)]
-enum FramePointer {
-    /// It is what it was in the caller of the hook.
-    Callers,
-    /// A frame restored it from this slot.
-    Saved {
-        /// Bytes above the stack pointer.
-        distance: u64,
-        value: u64,
-    },
-    /// A frame restored it, but it is not known from where.
-    Unknown,
-}
-
-/// What a walk found.
-struct Frames {
-    /// Module key and offset of each distinct return address, innermost first.
-    words: [u64; 2 * FRAMES_MAX],
-    count: usize,
-    truncated: bool,
-    memoisable: bool,
-    /// A frame was found by the frame pointer of the caller.
-    needs_fp: bool,
-    checks: [Check; memo::CHECKS_MAX],
-    checked: usize,
-}
-
-impl Default for Frames {
-    fn default() -> Self {
-        Frames {
-            words: [0; 2 * FRAMES_MAX],
-            count: 0,
-            truncated: false,
-            memoisable: false,
-            needs_fp: false,
-            checks: [Check::default(); memo::CHECKS_MAX],
-            checked: 0,
-        }
-    }
-}
-
-impl Frames {
-    fn push(&mut self, module: &Module, address: u64) {
-        let (key, offset) = (module.key, address.wrapping_sub(module.bias));
-        let known = self.words[..2 * self.count]
-            .chunks_exact(2)
-            .any(|pair| pair == [key, offset]);
-        if !known && self.count < FRAMES_MAX {
-            self.words[2 * self.count] = key;
-            self.words[2 * self.count + 1] = offset;
-            self.count += 1;
-        }
-    }
-
-    /// The memo has to find `value` at `distance` bytes above the stack pointer.
-    fn check(&mut self, distance: u64, value: u64) {
-        match (self.checks.get_mut(self.checked), u32::try_from(distance)) {
-            (Some(check), Ok(distance)) => {
-                *check = Check { distance, value };
-                self.checked += 1;
-            }
-            _ => self.memoisable = false,
-        }
-    }
-
-    /// The next frame is found by this frame pointer: the memo has to find the same one. If it is
-    /// not known where it lies, the stack is not remembered.
-    fn depends_on(&mut self, from: FramePointer) {
-        match from {
-            FramePointer::Callers => self.needs_fp = true,
-            FramePointer::Saved { distance, value } => self.check(distance, value),
-            FramePointer::Unknown => self.memoisable = false,
-        }
-    }
-
-    /// Whether the next frame might not fit into the memo. Only a deep recursion, whose frames
-    /// count once, gets this far; following it to its end would cost as much at every access.
-    fn is_full(&self) -> bool {
-        self.checked + 2 > memo::CHECKS_MAX
-    }
-
-    fn signature(&self) -> u64 {
-        record::signature(&self.words[..2 * self.count])
-    }
+/// A frame pointer that lies `distance` bytes above the stack pointer where the walk began.
+fn saved(distance: u64, value: u64) -> FramePointer {
+    u32::try_from(distance).map_or(FramePointer::Unknown, |distance| {
+        FramePointer::Saved(Check { distance, value })
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What depends on the processor: one file for each architecture, which `cfg(target_arch)` picks
 //! here, and one for all others.
 //!
-//! An architecture gives what the dynamic linker calls it, and its number in ELF files.
+//! An architecture gives what the dynamic linker calls it, its number in ELF files, and the
+//! instructions that a walk of a stack recognises: `SIGNAL_RETURN` and `epilogue`.
 
 #[cfg(not(target_arch = "x86_64"))]
 mod other;

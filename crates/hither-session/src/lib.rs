@@ -1,6 +1,7 @@
 //! What the agent and the programs that it started share, in memory that both map.
 //!
 //! - [`record`]: the wire format of an event;
+//! - [`call_stack`]: what makes the signature of a call site;
 //! - `ring`: the single-producer, single-consumer queue that carries events, one a thread;
 //! - [`session`]: the shared segment that holds the rings, as the agent sees it, and
 //!   [`program_session`]: the same segment as a recorded program sees it;
@@ -14,7 +15,9 @@
 
 mod arch;
 pub mod bind_requests;
+pub mod call_stack;
 mod chunks;
+mod epilogue;
 pub mod lease_process;
 pub mod memory_limits;
 mod plausible;

@@ -50,6 +50,9 @@ pub const OWN_POLICY: u32 = 17;
 /// them (sendfile, copy_file_range, splice).
 pub const IN_KERNEL: u16 = 1;
 
+/// Access flag: of its call site no more is known than the program and the file.
+pub const UNKNOWN_SITE: u16 = 2;
+
 /// The path of the module that stands for code that no file holds. Its key is another one in every
 /// process, since offsets in it are addresses.
 pub const RUN_TIME_CODE: &[u8] = b"[code made at run time]";

@@ -245,6 +245,12 @@ pub struct Seen {
     /// All is by the kernel's events: whole pages, of the page cache alone. `unseen_bytes` is then
     /// what was lost of them, at least.
     pub kernel_events: bool,
+    /// The kernel lacks events of touches of mapped files: none of them is recorded.
+    pub touches_unseen: bool,
+    /// Accesses that were recorded, also those that merging has made one row of.
+    pub accesses: u64,
+    /// Those of them of whose call site no more is known than the program and the file.
+    pub unknown_sites: u64,
 }
 
 /// How the touches of mapped files were recorded.

@@ -3,9 +3,12 @@
 #[allow(dead_code, reason = "not all who include this file use all of it")]
 mod support;
 
+#[path = "record_running/sites.rs"]
+mod sites;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use hither_kernel_events::Probe;
@@ -63,19 +66,11 @@ fn read_once(program: &mut Child, said: &mut impl BufRead) {
     assert_eq!(line, "read\n");
 }
 
-#[test]
-fn a_static_program_that_runs_already_is_recorded() {
-    if !can_observe() {
-        return;
-    }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let folder = folder.path();
-    let mut program = start(folder);
-    let mut said = BufReader::new(program.stdout.take().expect("piped"));
-    read_once(&mut program, &mut said);
-    let pid = program.id().to_string();
+/// Starts to record a process into `t.hither`.
+fn start_recording(folder: &Path, process: u32) -> Child {
+    let process = process.to_string();
     let mut recording = Command::new(env!("CARGO_BIN_EXE_hither"))
-        .args(["record", "-p", &pid, "-o", "t.hither"])
+        .args(["record", "-p", &process, "-o", "t.hither"])
         .current_dir(folder)
         .stderr(Stdio::piped())
         .spawn()
@@ -90,6 +85,20 @@ fn a_static_program_that_runs_already_is_recorded() {
         assert_eq!(ended, None, "it records");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    recording
+}
+
+#[test]
+fn a_static_program_that_runs_already_is_recorded() {
+    if !can_observe() {
+        return;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let folder = folder.path();
+    let mut program = start(folder);
+    let mut said = BufReader::new(program.stdout.take().expect("piped"));
+    read_once(&mut program, &mut said);
+    let recording = start_recording(folder, program.id());
     for _ in 0..3 {
         read_once(&mut program, &mut said);
     }

@@ -54,6 +54,50 @@ fn what_was_not_seen_is_said_and_little_is_not() {
 }
 
 #[test]
+fn unknown_call_sites_are_said_unless_they_are_few() {
+    let of = |unknown_sites| {
+        let seen = Seen {
+            recorded_bytes: 1 << 20,
+            unseen_bytes: Some(0),
+            kernel_events: true,
+            accesses: 200,
+            unknown_sites,
+            ..Seen::default()
+        };
+        Coverage::of_recording(&seen, &Losses::default(), 1, false).words()
+    };
+    let seen = "all 1.00 MiB read of the page cache, by the kernel's events";
+    assert_eq!(of(2), seen);
+    assert_eq!(
+        of(24),
+        format!(
+            "{seen}; the call sites of 12.0 % of the accesses are not known, but for program and \
+             file"
+        )
+    );
+}
+
+#[test]
+fn a_kernel_without_events_of_touches_leaves_it_open_what_was_read() {
+    let mut seen = Seen {
+        recorded_bytes: 1 << 20,
+        unseen_bytes: Some(0),
+        kernel_events: true,
+        ..Seen::default()
+    };
+    let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+    assert!(!of(&seen).is_open_ended());
+    seen.touches_unseen = true;
+    let coverage = of(&seen);
+    assert!(coverage.is_open_ended());
+    assert_eq!(
+        coverage.words(),
+        "1.00 MiB read of the page cache, by the kernel's events; not seen: touches of mapped \
+         files, which this kernel does not report"
+    );
+}
+
+#[test]
 fn what_is_cached_of_mapped_files_is_told_and_proves_nothing() {
     let mut seen = Seen {
         recorded_bytes: 30 << 20,

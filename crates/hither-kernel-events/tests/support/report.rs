@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use hither_ids::Pid;
 use hither_kernel_events::event::{File, What};
-use hither_kernel_events::{Kind, Observer, Options, Probe, Scope, Source};
+use hither_kernel_events::{Kind, Observer, Options, Probe, Scope, Source, UserStack};
 
 use crate::program::{Program, TestFile};
 
@@ -40,7 +40,8 @@ pub(crate) struct Pages {
     pub(crate) last_page: u64,
     pub(crate) same_fault: bool,
     pub(crate) is_outside: bool,
-    pub(crate) frames: usize,
+    /// Whether it is in a call, and how many bytes were copied.
+    pub(crate) stack: Option<(bool, u64)>,
 }
 
 /// What an observer has reported.
@@ -73,7 +74,10 @@ impl Report {
                 last_page,
                 same_fault,
                 is_outside,
-                frames: stack.addresses().len(),
+                stack: match stack {
+                    UserStack::Copied(stack) => Some((stack.in_call, stack.bytes())),
+                    UserStack::Unknown | UserStack::Known(_) => None,
+                },
             }),
             What::File {
                 file, size, names, ..

@@ -18,7 +18,7 @@ use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
-use hither_session::record::{IN_KERNEL, Op, Record};
+use hither_session::record::{IN_KERNEL, Op, Record, UNKNOWN_SITE};
 use hither_session::session::Lost;
 use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
@@ -62,6 +62,8 @@ pub(crate) struct Start {
     ancestors: Vec<Pid>,
     /// All is by the kernel's events.
     by_kernel: bool,
+    /// Of which there are none of touches of mapped files.
+    lacks_touches: bool,
 }
 
 impl Start {
@@ -76,14 +78,20 @@ impl Start {
             memory_left: MemoryLeft::of(MemoryGroup::of_this_process().ok().flatten()),
             ancestors: ancestors(),
             by_kernel: false,
+            lacks_touches: false,
         }
     }
 
     /// Of programs that run already, in a cgroup that has a limit if there is one.
-    pub(crate) fn of_running(arguments: bool, group: Option<MemoryGroup>) -> Self {
+    pub(crate) fn of_running(
+        arguments: bool,
+        group: Option<MemoryGroup>,
+        lacks_touches: bool,
+    ) -> Self {
         Start {
             memory_left: MemoryLeft::of(group),
             by_kernel: true,
+            lacks_touches,
             ..Start::now(Vec::new(), arguments)
         }
     }
@@ -134,6 +142,9 @@ pub(crate) struct Collector {
     summary: RecordingSummary,
     /// Bytes that recorded calls read in each program image.
     read_bytes: Vec<u64>,
+    /// Accesses, and those of them whose call site is not known.
+    accesses: u64,
+    unknown_sites: u64,
     /// Program images with an io_uring.
     io_urings: BTreeSet<u32>,
     /// Program images, and the files of each of them that bypass the page cache; and the bytes
@@ -191,6 +202,8 @@ impl Collector {
             checkpoints: Checkpoints::default(),
             summary: RecordingSummary::default(),
             read_bytes: Vec::new(),
+            accesses: 0,
+            unknown_sites: 0,
             io_urings: BTreeSet::new(),
             direct: FxHashSet::default(),
             direct_bytes: 0,
@@ -486,6 +499,9 @@ impl Collector {
             memory_left_bytes: self.start.memory_left.median_bytes(),
             readahead_bytes: readahead.max().unwrap_or(0),
             kernel_events: self.start.by_kernel,
+            touches_unseen: self.start.lacks_touches,
+            accesses: self.accesses,
+            unknown_sites: self.unknown_sites,
         }
     }
 
@@ -548,6 +564,8 @@ impl Sink for Collector {
                 let Some(row_op) = row_op(op) else {
                     return;
                 };
+                self.accesses += 1;
+                self.unknown_sites += u64::from(flags & UNKNOWN_SITE != 0);
                 if op == Op::Map {
                     self.mapped(object, offset, length);
                     if self.touches.is_some() && ring.namespace.is_own() {

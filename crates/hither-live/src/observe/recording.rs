@@ -90,12 +90,15 @@ impl Recording {
         })
     }
 
-    /// Of programs that run already, in a cgroup that has a limit if there is one.
+    /// Of programs that run already, in a cgroup that has a limit if there is one. The kernel may
+    /// lack events of touches of mapped files.
     pub(crate) fn of_running(
         options: &TraceOptions,
         group: Option<MemoryGroup>,
+        lacks_touches: bool,
     ) -> Result<Recording> {
-        Recording::starting(options, Start::of_running(options.arguments, group))
+        let start = Start::of_running(options.arguments, group, lacks_touches);
+        Recording::starting(options, start)
     }
 
     fn starting(options: &TraceOptions, start: Start) -> Result<Recording> {

@@ -21,8 +21,6 @@ use std::ffi::{c_long, c_void};
 
 use framehop::x86_64::UnwindRegsX86_64;
 
-use crate::signature::epilogue::Epilogue;
-
 /// How many arguments of a call lie in registers.
 #[cfg(feature = "interpose")]
 pub(crate) const REGISTER_ARGUMENTS: usize = 6;
@@ -41,9 +39,6 @@ pub(crate) const SYS_VFORK: c_long = libc::SYS_vfork;
 #[cfg(feature = "pages")]
 pub(crate) const BINDINGS: [u64; 3] = [1, 6, 7];
 
-/// Where a signal handler returns to: `mov $15, %rax; syscall`.
-pub(crate) const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-
 /// The frame pointer among the registers that the unwinder follows.
 pub(crate) fn frame_pointer(registers: &UnwindRegsX86_64) -> u64 {
     registers.bp()
@@ -57,17 +52,6 @@ pub(crate) fn return_slot(sp: u64) -> u64 {
 /// The stack pointer of a function after the return into it by the address at `slot`.
 pub(crate) fn sp_above(slot: u64) -> u64 {
     slot + 8
-}
-
-/// What the instructions at a return address do, if they are a known epilogue: CPython's
-/// trampolines end by `add $8, %rsp; ret` (3.12 and 3.13), or by `pop %rbp; ret` where it is built
-/// with frame pointers.
-pub(crate) fn epilogue(code: [u8; 16]) -> Option<Epilogue> {
-    match code {
-        [0x48, 0x83, 0xc4, 0x08, 0xc3, ..] => Some(Epilogue::SkipsWord),
-        [0x5d, 0xc3, ..] => Some(Epilogue::RestoresFramePointer),
-        _ => None,
-    }
 }
 
 /// Calls `call(data)` with the stack pointer at `top`.

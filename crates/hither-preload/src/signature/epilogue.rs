@@ -6,15 +6,6 @@
 
 use hither_kernel::this_process;
 
-/// How a trampoline returns to its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Epilogue {
-    /// It leaves out a word, then returns to the address that follows.
-    SkipsWord,
-    /// It takes the caller's frame pointer, then returns to the address that follows.
-    RestoresFramePointer,
-}
-
 /// The code at a return address, as much as an epilogue has. `None` if it cannot be read.
 pub(super) fn code_at(address: u64) -> Option<[u8; 16]> {
     // Aligned words do not reach into the next page, which may not be mapped.

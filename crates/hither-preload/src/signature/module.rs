@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder, UnwinderNative};
 use hither_kernel::file_id::mix;
 use hither_kernel::{page_bytes, syscalls, this_process};
+use hither_session::call_stack::{self, SIGNAL_RETURN, is_signal_return, module_key};
 use hither_session::record::{RUN_TIME_CODE, Record};
-
-use crate::arch::SIGNAL_RETURN;
 
 /// Counts unloaded libraries: addresses seen before may belong to another module since.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -71,7 +70,7 @@ impl Module {
         // SAFETY: the module is mapped from start to end, its code readable, and a frame on this
         // stack keeps it loaded.
         let code = unsafe { std::slice::from_raw_parts(address as *const u8, SIGNAL_RETURN.len()) };
-        code == SIGNAL_RETURN
+        is_signal_return(code)
     }
 }
 
@@ -182,7 +181,7 @@ impl Image {
         } else {
             self.path
         };
-        let key = hash(if build_id.is_empty() { path } else { build_id });
+        let key = module_key(build_id, path);
         let module = Module {
             start: self.start,
             end: self.end,
@@ -248,34 +247,13 @@ impl Image {
             .iter()
             .filter(|header| header.p_type == libc::PT_NOTE);
         for header in notes {
-            let mut rest = self.bytes(self.bias.wrapping_add(header.p_vaddr), header.p_memsz)?;
-            while let Some((head, after)) = rest.split_at_checked(12) {
-                let word = |at: usize| {
-                    u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default()) as usize
-                };
-                let (name_len, value_len, kind) = (word(0), word(4), word(8));
-                let padded = |length: usize| length.saturating_add(3) & !3;
-                let Some((name, after)) = after.split_at_checked(padded(name_len)) else {
-                    break;
-                };
-                if kind == 3 && name.starts_with(b"GNU\0") {
-                    return after.get(..value_len);
-                }
-                let Some((_, after)) = after.split_at_checked(padded(value_len)) else {
-                    break;
-                };
-                rest = after;
+            let notes = self.bytes(self.bias.wrapping_add(header.p_vaddr), header.p_memsz)?;
+            if let Some(build_id) = call_stack::build_id(notes) {
+                return Some(build_id);
             }
         }
         None
     }
-}
-
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// glibc's `struct dl_find_object`, as it is on x86-64 and arm64.

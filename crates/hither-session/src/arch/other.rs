@@ -1,6 +1,8 @@
 //! Architectures that have no file of their own. The library is empty there, so nothing looks for
 //! it.
 
+use crate::epilogue::Epilogue;
+
 /// What glibc makes of [`TOKEN`](crate::preload::TOKEN): what the kernel says.
 pub const PLATFORMS: [&str; 1] = [std::env::consts::ARCH];
 
@@ -10,3 +12,11 @@ pub const ELF_MACHINE: u16 = if cfg!(target_arch = "aarch64") {
 } else {
     libc::EM_NONE
 };
+
+/// Where a signal handler returns to: not known.
+pub const SIGNAL_RETURN: [u8; 0] = [];
+
+/// What the instructions at a return address do: not known.
+pub fn epilogue(_code: [u8; 16]) -> Option<Epilogue> {
+    None
+}

@@ -155,7 +155,9 @@ impl Subcommand for Advise {
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.trace());
             if let Some(scope) = self.running.scope()? {
-                self.running.record(scope, &folder, &self.recording, ui)?;
+                let frames_max = hither_live::SessionOptions::default().frames_max;
+                self.running
+                    .record(scope, &folder, &self.recording, frames_max, ui)?;
                 self.advise(&folder, ui)?;
                 return Ok(ExitCode::SUCCESS);
             }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use hither_live::SessionOptions;
 use hither_sim::Size;
@@ -20,7 +21,7 @@ use crate::ui::Ui;
 ///
 /// A program that runs already is recorded by what the kernel reports of it (eBPF): its reads, by
 /// the page, the pages of mapped files that it touches first, and the pages that it writes to. That
-/// takes root, or CAP_BPF and CAP_PERFMON, and Linux 6.12. Call sites are not known.
+/// takes root, or CAP_BPF and CAP_PERFMON, and Linux 5.15.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The program's output, signals and exit code pass through unchanged. The exit
@@ -50,13 +51,13 @@ pub(super) struct Record {
     #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
 
-    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64)
+    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64). Of
+    /// programs that run already, also 0: by program and file alone, which costs them less
     #[arg(
         long,
         value_name = "N",
         default_value_t = 32,
-        value_parser = clap::value_parser!(u8).range(1..=64),
-        conflicts_with = "running",
+        value_parser = clap::value_parser!(u8).range(0..=64),
         help_heading = RECORDING,
         hide_short_help = true
     )]
@@ -99,9 +100,14 @@ impl Subcommand for Record {
             .clone()
             .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
         if let Some(scope) = self.running.scope()? {
-            self.running.record(scope, &output, &self.recording, ui)?;
+            let frames_max = usize::from(self.frames);
+            self.running
+                .record(scope, &output, &self.recording, frames_max, ui)?;
             ui.note(format_args!("the trace is {}", output.display()));
             return Ok(ExitCode::SUCCESS);
+        }
+        if self.frames == 0 {
+            bail!("--frames 0 is for programs that run already");
         }
         let session = SessionOptions {
             frames_max: usize::from(self.frames),

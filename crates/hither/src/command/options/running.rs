@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
 use hither_kernel_events::{Cgroup, Scope, is_alive};
-use hither_live::{AttachOptions, Error, RunReport, attach};
+use hither_live::{AttachOptions, Error, RunReport, SessionOptions, attach};
 use hither_service::notify::notify;
 
 use super::recording::{self, RecordingArgs};
@@ -96,18 +96,21 @@ impl RunningArgs {
         Ok(Some(Scope::Cgroup(cgroup)))
     }
 
-    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C. A second
-    /// Ctrl-C ends this process, also when it does something else by then.
+    /// Records them to `output`, with call sites by so many frames at most, until they have ended,
+    /// the time is over, or Ctrl-C. A second Ctrl-C ends this process, also when it does something
+    /// else by then.
     pub(crate) fn record(
         &self,
         scope: Scope,
         output: &Path,
         recording: &RecordingArgs,
+        frames_max: usize,
         ui: &Ui,
     ) -> anyhow::Result<()> {
         recording::note_recoverable(output, ui);
         let options = AttachOptions {
             record: Some(recording.trace(output)),
+            frames_max,
             ..self.options(scope)
         };
         let recorded = self.attach(&options)?;
@@ -124,6 +127,7 @@ impl RunningArgs {
             scope,
             name: self.whose.to_string(),
             record: None,
+            frames_max: SessionOptions::default().frames_max,
             page_cache: None,
             dry_run: false,
             log: None,

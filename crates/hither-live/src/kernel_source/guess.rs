@@ -1,0 +1,126 @@
+//! The caller of code without unwind information, such as Go's and musl's: by the frame pointer, or
+//! by the return address on the stack that fits.
+//!
+//! A return address fits if it follows a call of a function that begins a little before the
+//! address where the frame is, or a call by a pointer. Words on the stack can look so by accident,
+//! or since an earlier call has left them: so this is only asked where no table says better.
+
+use hither_kernel_events::stack::CopiedStack;
+
+use super::address_space::AddressSpace;
+
+/// As far behind the beginning of a function the code is taken to be its.
+const FUNCTION_BYTES_MAX: u64 = 1 << 12;
+
+/// So many words are looked at.
+const WORDS_MAX: u64 = 64;
+
+/// The caller of a frame.
+pub(super) struct Caller {
+    /// Where the return address lies.
+    pub(super) slot: u64,
+    pub(super) address: u64,
+    /// The frame pointer has led there.
+    pub(super) by_frame_pointer: bool,
+}
+
+/// What is before a return address.
+enum Call {
+    /// Of the function that begins here.
+    Of(u64),
+    /// By a pointer.
+    Indirect,
+    None,
+}
+
+/// The caller of the frame whose code is before `address`. The innermost function may have no frame
+/// pointer of its own even if all others have, and its frame is small.
+pub(super) fn caller(
+    space: &AddressSpace,
+    stack: &CopiedStack<'_>,
+    address: u64,
+    (sp, fp): (u64, u64),
+    is_innermost: bool,
+) -> Option<Caller> {
+    let fits = |slot: u64, is_call: &dyn Fn(&Call) -> bool| {
+        let found = stack.word_at(slot)?;
+        let is_code = found > 0 && space.is_code(found - 1);
+        (is_code && is_call(&call_before(space, found))).then_some(found)
+    };
+    let is_its = |call: &Call| match *call {
+        Call::Of(function) => {
+            let begins = |at: u64| at < address && address - at <= FUNCTION_BYTES_MAX;
+            begins(function) || begins(jumps_to(space, function))
+        }
+        Call::Indirect | Call::None => false,
+    };
+    let may_be_its = |call: &Call| is_its(call) || matches!(call, Call::Indirect);
+    let is_any = |call: &Call| !matches!(call, Call::None);
+    let by_frame_pointer = |is_call: &dyn Fn(&Call) -> bool| {
+        let slot = fp.checked_add(8).filter(|&slot| slot > sp)?;
+        Some(Caller {
+            slot,
+            address: fits(slot, is_call)?,
+            by_frame_pointer: true,
+        })
+    };
+    let by_search = || {
+        (0..WORDS_MAX).find_map(|word| {
+            let slot = sp.checked_add(8 * word)?;
+            Some(Caller {
+                slot,
+                address: fits(slot, &may_be_its)?,
+                by_frame_pointer: false,
+            })
+        })
+    };
+    let first = (!is_innermost).then(|| by_frame_pointer(&may_be_its));
+    first
+        .flatten()
+        .or_else(by_search)
+        .or_else(|| by_frame_pointer(&is_any))
+}
+
+/// Where a function begins that does no more than jump there.
+fn jumps_to(space: &AddressSpace, function: u64) -> u64 {
+    let mut code = [0; 5];
+    match (space.read_code(function, &mut code), code) {
+        (true, [0xe9, distance @ ..]) => function
+            .wrapping_add(5)
+            .wrapping_add_signed(i32::from_le_bytes(distance).into()),
+        _ => function,
+    }
+}
+
+/// The call that returns to this address (x86-64).
+fn call_before(space: &AddressSpace, address: u64) -> Call {
+    let mut code = [0; 7];
+    let Some(from) = address.checked_sub(7) else {
+        return Call::None;
+    };
+    if !space.read_code(from, &mut code) {
+        return Call::None;
+    }
+    if let [_, _, 0xe8, distance @ ..] = code {
+        return Call::Of(address.wrapping_add_signed(i32::from_le_bytes(distance).into()));
+    }
+    // The second byte names the operand: an extension of 2, and its form, with the length.
+    let is_indirect = |bytes: usize| {
+        let [.., first, operand] = code[..9 - bytes] else {
+            return false;
+        };
+        let (form, extension, register) = (operand >> 6, operand >> 3 & 7, operand & 7);
+        let sib = usize::from(form != 3 && register == 4);
+        let displacement = match (form, register) {
+            (1, _) => 1,
+            (2, _) | (0, 5) => 4,
+            _ => 0,
+        };
+        first == 0xff && extension == 2 && bytes == 2 + sib + displacement
+    };
+    if (2..=7).any(is_indirect) {
+        Call::Indirect
+    } else {
+        Call::None
+    }
+}
