@@ -15,6 +15,7 @@
 //! events are read from bytes.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod cgroup;
 mod error;
 pub mod event;

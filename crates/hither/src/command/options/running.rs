@@ -77,8 +77,9 @@ impl RunningArgs {
         Ok(Some(Scope::Cgroup(cgroup)))
     }
 
-    /// Records them to `output`, with call sites by so many frames at most, until they have ended, the time is over, or Ctrl-C. A second
-    /// Ctrl-C ends this process, also when it does something else by then.
+    /// Records them to `output`, until they have ended, the time is over, or Ctrl-C. A second
+    /// Ctrl-C ends this process, also when it does something else by then. Call sites have so many
+    /// frames at most.
     pub(crate) fn record(
         &self,
         scope: Scope,
