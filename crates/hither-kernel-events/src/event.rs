@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use hither_ids::{Pid, Tid};
 use hither_kernel::file_id::Inode;
 
+use crate::bytes::{field, u32_at, u64_at};
 use crate::stack::{CopiedStack, UserStack};
 
 /// What happened to pages.
@@ -322,18 +323,6 @@ impl<'a> Event<'a> {
 fn payload(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let payload = bytes.get(at..)?;
     (payload.len() as u64 == u64::from(u32_at(bytes, at::PAYLOAD)?)).then_some(payload)
-}
-
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(field(bytes, at)?))
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(field(bytes, at)?))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod bytes;
 mod cgroup;
 mod error;
 pub mod event;

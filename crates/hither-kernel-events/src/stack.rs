@@ -3,7 +3,7 @@
 use aya::maps::{HashMap, MapData, MapError};
 use hither_ids::Pid;
 
-use crate::event::u64_at;
+use crate::bytes::u64_at;
 
 /// The most bytes of a stack that can be copied.
 pub const STACK_BYTES_MAX: u32 = 16 << 10;
@@ -244,7 +244,7 @@ impl KnownStacks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::u32_at;
+    use crate::bytes::u32_at;
 
     #[test]
     fn a_stack_is_read_by_address() {

@@ -89,6 +89,7 @@ impl Default for Frames {
 
 impl Frames {
     /// Adds a frame, by the key of its module and the offset there, unless it is there already.
+    #[inline]
     pub fn push(&mut self, key: u64, offset: u64) {
         let known = self
             .words()
@@ -117,6 +118,7 @@ impl Frames {
     }
 
     /// The stack has to hold `value` at `distance` bytes above the stack pointer.
+    #[inline]
     pub fn check(&mut self, distance: u64, value: u64) {
         match (self.checks.get_mut(self.checked), u32::try_from(distance)) {
             (Some(check), Ok(distance)) => {
@@ -129,6 +131,7 @@ impl Frames {
 
     /// The next frame is found by this frame pointer, which has to be the same. If it is not known
     /// where it lies, the stack is not known again.
+    #[inline]
     pub fn depends_on(&mut self, from: FramePointer) {
         match from {
             FramePointer::Callers => self.needs_fp = true,
@@ -142,6 +145,7 @@ impl Frames {
     /// Whether there might be no room for the checks of the next frame. Only a deep recursion,
     /// whose frames count once, gets this far; following it to its end would cost as much at every
     /// access.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.checked + 2 > CHECKS_MAX
     }

@@ -286,7 +286,8 @@ mod tests {
             prop_assert!(frames.count() <= 8);
             if frames.memoisable {
                 for check in frames.checks() {
-                    prop_assert_eq!(stack.word_at(sp + u64::from(check.distance)), Some(check.value));
+                    let found = stack.word_at(sp + u64::from(check.distance));
+                    prop_assert_eq!(found, Some(check.value));
                 }
             }
         }
