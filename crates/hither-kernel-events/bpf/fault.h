@@ -45,7 +45,7 @@ static ALWAYS_INLINE int report_fault(u64 *context, struct address_space *mappin
 	if (!samples(&pages))
 		return 0;
 	know(task, thread, &pages);
-	report_pages(context, task, &pages);
+	report_pages(task, &pages);
 	return 0;
 }
 
@@ -71,7 +71,7 @@ static ALWAYS_INLINE int report_map(u64 *context, struct address_space *mapping,
 		return 0;
 	know(task, thread, &pages);
 	/* What was not said is not of the same fault as anything. */
-	if (!report_pages(context, task, &pages) && thread)
+	if (!report_pages(task, &pages) && thread)
 		thread->mapped_by_fault = number;
 	return 0;
 }

@@ -55,7 +55,7 @@ static ALWAYS_INLINE u64 pages_in(struct folio *folio)
 	return 1ull << (order & 31);
 }
 
-static ALWAYS_INLINE void report_folio(void *context, struct address_space *mapping, u64 page,
+static ALWAYS_INLINE void report_folio(struct address_space *mapping, u64 page,
 				       u64 count, u8 kind)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -82,7 +82,7 @@ static ALWAYS_INLINE void report_folio(void *context, struct address_space *mapp
 		return;
 	if (observed)
 		know(task, thread_of(task), &pages);
-	report_pages(context, task, &pages);
+	report_pages(task, &pages);
 }
 
 SEC("tp_btf/mm_filemap_add_to_page_cache")
@@ -90,7 +90,7 @@ int insert_folio(u64 *context)
 {
 	struct folio *folio = (void *)context[0];
 
-	report_folio(context, folio->mapping, folio->index, pages_in(folio), EVENT_INSERT);
+	report_folio(folio->mapping, folio->index, pages_in(folio), EVENT_INSERT);
 	return 0;
 }
 
@@ -99,7 +99,7 @@ int evict_folio(u64 *context)
 {
 	struct folio *folio = (void *)context[0];
 
-	report_folio(context, folio->mapping, folio->index, pages_in(folio), EVENT_EVICT);
+	report_folio(folio->mapping, folio->index, pages_in(folio), EVENT_EVICT);
 	return 0;
 }
 
@@ -111,6 +111,6 @@ int dirty_folio(u64 *context)
 
 	/* Swapped memory has none. */
 	if (mapping)
-		report_folio(context, mapping, folio->index, pages_in(folio), EVENT_DIRTY);
+		report_folio(mapping, folio->index, pages_in(folio), EVENT_DIRTY);
 	return 0;
 }

@@ -258,7 +258,7 @@ static ALWAYS_INLINE void fill_file(struct event *event, struct file_key *file)
 
 /* Reports pages of a file: 0 if there was room. The user stack says where a program was that asked
  * for them. */
-static FUNCTION long report_pages(void *context, struct task_struct *task, struct pages *pages)
+static FUNCTION long report_pages(struct task_struct *task, struct pages *pages)
 {
 	u8 kind = pages->kind, flags = pages->flags;
 

@@ -32,7 +32,7 @@ int insert_page(u64 *context)
 {
 	struct page *page = (void *)context[0];
 
-	report_folio(context, page->mapping, page->index, pages_of(page), EVENT_INSERT);
+	report_folio(page->mapping, page->index, pages_of(page), EVENT_INSERT);
 	return 0;
 }
 
@@ -41,7 +41,7 @@ int evict_page(u64 *context)
 {
 	struct page *page = (void *)context[0];
 
-	report_folio(context, page->mapping, page->index, pages_of(page), EVENT_EVICT);
+	report_folio(page->mapping, page->index, pages_of(page), EVENT_EVICT);
 	return 0;
 }
 
@@ -53,6 +53,6 @@ int dirty_page(u64 *context)
 
 	/* Swapped memory has none. */
 	if (mapping)
-		report_folio(context, mapping, page->index, pages_of(page), EVENT_DIRTY);
+		report_folio(mapping, page->index, pages_of(page), EVENT_DIRTY);
 	return 0;
 }

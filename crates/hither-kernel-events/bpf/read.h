@@ -100,6 +100,6 @@ int read_pages(u64 *context)
 	if (is_rest(thread, reads_completed(task), mapping, page, last_page))
 		return 0;
 	know(task, thread, &pages);
-	report_pages(context, task, &pages);
+	report_pages(task, &pages);
 	return 0;
 }

@@ -139,6 +139,6 @@ int read_call(u64 *context)
 		return 0;
 	thread = thread_of(task);
 	know(task, thread, &pages);
-	report_pages(context, task, &pages);
+	report_pages(task, &pages);
 	return 0;
 }

@@ -25,7 +25,7 @@ static ALWAYS_INLINE int report_read(u64 *context, struct address_space *mapping
 		return 0;
 	thread = thread_of(task);
 	know(task, thread, &pages);
-	report_pages(context, task, &pages);
+	report_pages(task, &pages);
 	return 0;
 }
 

@@ -362,18 +362,16 @@ mod tests {
         let mut tree = ProcessTree::of(Pid::own());
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let (read, have_read) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let bytes = fs::read(&path).expect("read");
-                read.send(bytes.len()).expect("sent");
-                let _ = wait.recv();
-            });
-            let before = tree.transferred_by_living().called_bytes;
-            assert_eq!(have_read.recv().expect("sent"), 1 << 20);
-            let all = tree.transferred_by_living().called_bytes;
-            assert!(all >= 1 << 20, "{before} {all}");
-            drop(go);
+        let reader = std::thread::spawn(move || {
+            let bytes = fs::read(&path).expect("read");
+            read.send(bytes.len()).expect("sent");
+            let _ = wait.recv();
         });
+        assert_eq!(have_read.recv().expect("sent"), 1 << 20);
+        let all = tree.transferred_by_living();
+        assert!(all.called_bytes >= 1 << 20, "{all:?}");
+        drop(go);
+        reader.join().expect("it ends");
     }
 
     #[test]
