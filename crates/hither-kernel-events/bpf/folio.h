@@ -71,7 +71,7 @@ static ALWAYS_INLINE void report_folio(struct address_space *mapping, u64 page,
 	observed = observes_task(task);
 	if (kind == EVENT_EVICT && scope != SCOPE_EVERYTHING)
 		observed = 0;
-	if (!observed && (kind == EVENT_DIRTY || task->tgid == own_process ||
+	if (!observed && ((kind == EVENT_DIRTY && !with_others) || task->tgid == own_process ||
 			  !is_known(&pages.file)))
 		return;
 	if (!observed)

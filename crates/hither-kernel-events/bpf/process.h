@@ -3,19 +3,19 @@
 
 #include "observer.h"
 
-static FUNCTION void send_process(struct process_event *event)
+static FUNCTION long send_process(struct process_event *event)
 {
-	send(event, sizeof(*event), event->common.kind);
+	return send(event, sizeof(*event), event->common.kind);
 }
 
-static ALWAYS_INLINE void report_process(struct task_struct *task, u32 parent, u8 kind)
+static ALWAYS_INLINE long report_process(struct task_struct *task, u32 parent, u8 kind)
 {
 	struct process_event event = {};
 
 	fill(&event.common, task, kind, 0);
 	event.parent = parent;
 	bpf_probe_read_kernel_str(event.name, sizeof(event.name), task->comm);
-	send_process(&event);
+	return send_process(&event);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -88,8 +88,8 @@ int follow_exit(u64 *context)
 	/* It ends with its last thread. */
 	if (task->signal->live.counter)
 		return 0;
-	report_process(task, 0, EVENT_EXIT);
-	if (scope == SCOPE_PROCESSES)
+	/* Other threads may be on their way here, so user space forgets it, a little later. */
+	if (report_process(task, 0, EVENT_EXIT) && scope == SCOPE_PROCESSES)
 		bpf_map_delete_elem(&processes, &process);
 	return 0;
 }

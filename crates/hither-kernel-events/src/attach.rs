@@ -38,9 +38,8 @@ impl Attached {
         if paused {
             self.page_links.clear();
         } else if self.page_links.is_empty() {
-            for program in &self.page_programs {
-                self.page_links.push(attach(programs, program)?);
-            }
+            let programs = self.page_programs.iter().map(|of| attach(programs, of));
+            self.page_links = programs.collect::<Result<_, Error>>()?;
         }
         Ok(())
     }

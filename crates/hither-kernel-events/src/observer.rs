@@ -12,7 +12,7 @@ use hither_kernel::process_tree::Transferred;
 use crate::attach::Attached;
 use crate::cgroup::Cgroup;
 use crate::error::Error;
-use crate::event::{Event, Kind, number};
+use crate::event::{Event, Kind, What, number};
 use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
@@ -42,6 +42,8 @@ pub struct Observer {
     known_stacks: KnownStacks,
     attached: Attached,
     damaged: u64,
+    /// Processes that are followed until the next drain.
+    have_ended: BTreeSet<Pid>,
     pace: Pace,
 }
 
@@ -84,6 +86,7 @@ impl Observer {
             pace: Pace::new(options.ring_bytes),
             attached: Attached::default(),
             damaged: 0,
+            have_ended: BTreeSet::new(),
             programs,
         };
         let mut devices: HashMap<MapData, u32, u8> = map(&mut observer.programs, "devices")?;
@@ -149,12 +152,23 @@ impl Observer {
         // Events may come faster than they are taken.
         let until_ns = until_ns.min(monotonic_ns());
         let (mut count, mut bytes) = (0, 0);
+        // By now the last threads of those that had ended at the last drain have, too.
+        let had_ended = std::mem::take(&mut self.have_ended);
+        for process in had_ended {
+            let _ = self.processes.remove(&process.0);
+        }
         while let Some(item) = self.ring.next() {
             bytes += item.len() as u64;
             let Some(event) = Event::decode(&item) else {
                 self.damaged += 1;
                 continue;
             };
+            match event.what {
+                What::Exit => drop(self.have_ended.insert(event.process)),
+                // It has the number of one that has ended.
+                What::Fork { .. } => drop(self.have_ended.remove(&event.process)),
+                _ => {}
+            }
             let time_ns = event.time_ns;
             count += 1;
             take(event);

@@ -108,9 +108,15 @@ impl MemoryGroup {
         }
     }
 
-    /// Its limit; in version 2, also the limit above which it is throttled.
+    /// Its limit; in version 2, also the limit above which it is throttled. One that has been
+    /// lifted is the machine's memory. None where the group is gone.
     pub fn limit_bytes(&self) -> Option<u64> {
-        self.limit().ok().flatten()
+        if !self.folder.exists() {
+            return None;
+        }
+        let machine = memory_of_machine().ok()?;
+        let limit = self.limit().ok()?;
+        Some(limit.unwrap_or(machine).min(machine))
     }
 
     fn limit(&self) -> io::Result<Option<u64>> {

@@ -41,6 +41,12 @@ pub enum Error {
     /// The kernel's events cannot be had.
     #[error("the kernel's events cannot be had: {}", .0.with_causes())]
     Observer(hither_kernel_events::Error),
+    /// The kernel's events do not say who uses which pages.
+    #[error(
+        "this kernel does not say what other programs use, or what comes into the page cache, so \
+         that it cannot be steered by its events"
+    )]
+    KernelSaysTooLittle,
     /// The touches of mapped files cannot be watched. The program was not started.
     #[error("--mapped: {0}")]
     Mapped(#[source] WatchError),

@@ -30,7 +30,7 @@ use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, What};
 use hither_kernel_events::stack::STACK_BYTES_MAX;
-use hither_kernel_events::{Mounts, Observer, Options, Scope, UserStack};
+use hither_kernel_events::{Mounts, Observer, Options, Scope, Source, UserStack};
 use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -80,6 +80,18 @@ pub(crate) struct KernelSource {
     alarm: Option<Alarm>,
 }
 
+/// What is to be reported.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) scope: Scope,
+    /// Also what other programs use of the files.
+    pub(crate) others: bool,
+    /// Also what comes into the page cache.
+    pub(crate) inserted: bool,
+    /// The most frames of a call site. With 0, one is a program and a file. None: there are none.
+    pub(crate) frames_max: Option<usize>,
+}
+
 /// What has got a name already.
 struct Named {
     /// What processes run, as far as it was read while they lived.
@@ -98,13 +110,15 @@ struct Named {
     /// Programs, and the files that each uses.
     sites: FxHashSet<(u64, FileKey)>,
     stacks: Stacks,
+    /// Accesses have call sites.
+    with_sites: bool,
     modules: FxHashSet<u64>,
     mounts: Mounts,
     read_mounts: Periodic,
 }
 
 impl Named {
-    fn new(frames_max: usize) -> Named {
+    fn new(frames_max: Option<usize>) -> Named {
         Named {
             abouts: FxHashMap::default(),
             images: FxHashMap::default(),
@@ -114,7 +128,8 @@ impl Named {
             files: FxHashMap::default(),
             damaged: 0,
             sites: FxHashSet::default(),
-            stacks: Stacks::new(frames_max),
+            stacks: Stacks::new(frames_max.unwrap_or(0)),
+            with_sites: frames_max.is_some(),
             modules: FxHashSet::default(),
             mounts: Mounts::default(),
             read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
@@ -133,32 +148,30 @@ struct ProcessImage {
 }
 
 impl KernelSource {
-    /// Of what these programs do; on request also of what comes into the page cache for them, and
-    /// what others use of their files. Call sites have so many frames at most; with 0, one is a
-    /// program and a file.
-    ///
     /// # Errors
-    /// The kernel's events cannot be had.
-    pub(crate) fn observe(
-        scope: &Scope,
-        with_others: bool,
-        frames_max: usize,
-    ) -> Result<KernelSource> {
+    /// The kernel's events cannot be had, or not those that are needed.
+    pub(crate) fn observe(observed: &Observed) -> Result<KernelSource> {
         let of_programs = [Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty];
         let kinds = of_programs.into_iter();
-        let kinds = kinds.chain(with_others.then_some(Kind::Insert));
+        let kinds = kinds.chain(observed.inserted.then_some(Kind::Insert));
         let observer = Observer::new(&Options {
-            scope: scope.clone(),
+            scope: observed.scope.clone(),
             kinds: kinds.collect(),
-            others: with_others,
-            stack_bytes: match frames_max {
-                0 => 0,
-                _ => STACK_BYTES_MAX,
+            others: observed.others,
+            stack_bytes: match observed.frames_max {
+                None | Some(0) => 0,
+                Some(_) => STACK_BYTES_MAX,
             },
             ..Options::default()
         });
         let observer = observer.map_err(Error::Observer)?;
-        let processes = match scope {
+        // System calls do not say what others do, and some kernels not what comes in.
+        let is_by_calls = observer.source(Kind::Read) == Some(Source::SystemCalls);
+        if observed.others && (is_by_calls || !observer.unseen().is_empty()) {
+            return Err(Error::KernelSaysTooLittle);
+        }
+        let frames_max = observed.frames_max;
+        let processes = match &observed.scope {
             Scope::Processes(processes) => &processes[..],
             Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
         };
@@ -397,6 +410,9 @@ impl Named {
         object: FileKey,
         take: &mut TakeRecord<'_>,
     ) -> (u64, u16) {
+        if !self.with_sites {
+            return (0, 0);
+        }
         let mut define = |record: Record<'_>| take(ring, record);
         let (process, time_ns) = (event.process, event.time_ns);
         let site = self.stacks.site(process, time_ns, stack, &mut define);

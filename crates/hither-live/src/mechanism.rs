@@ -191,10 +191,10 @@ impl SessionNeeds {
         }
     }
 
-    /// How many frames call sites have where the kernel reports: so many, or 0 if nobody needs
-    /// them.
-    pub(crate) fn kernel_frames(self, frames_max: usize) -> usize {
-        if self.call_sites { frames_max } else { 0 }
+    /// How many frames call sites have where the kernel reports: so many, or none if nobody needs
+    /// call sites.
+    pub(crate) fn kernel_frames(self, frames_max: usize) -> Option<usize> {
+        self.call_sites.then_some(frames_max)
     }
 
     /// The options of a session that has what is needed; the rest is as in `base`.
@@ -270,6 +270,11 @@ impl<C: Controller> Context<'_, C> {
                     Decision::Note(_) => None,
                 }),
         );
+    }
+
+    /// Whether there is a log.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.log.is_some()
     }
 
     /// Names the call sites and completes the log. Returns why the log is incomplete, if it is.

@@ -36,6 +36,8 @@ struct KnownFile {
     name: PathBuf,
     /// That program's process and thread, if they are in our PID namespace.
     thread: Option<(Pid, Tid)>,
+    /// When it was first found to have that name no more.
+    missing_ns: Option<u64>,
 }
 
 impl KnownFile {
@@ -106,7 +108,7 @@ struct FolderListing {
 impl FolderListing {
     /// The path by which a file of that inode number is in a folder now. It may be busy: the folder
     /// was listed not long ago, and the file was not there.
-    fn find(&mut self, folder: &Path, inode: u64) -> Result<PathBuf, OpenError> {
+    fn find(&mut self, folder: &Path, inode: u64, missing_ns: u64) -> Result<PathBuf, OpenError> {
         let now_ns = monotonic_ns();
         let is_fresh = self.folder == folder && now_ns < self.listed_ns + LISTING_NS;
         if !is_fresh {
@@ -119,7 +121,7 @@ impl FolderListing {
         }
         match self.names.get(&inode) {
             Some(name) => Ok(folder.join(name)),
-            None if is_fresh => Err(OpenError::Busy),
+            None if self.listed_ns < missing_ns => Err(OpenError::Busy),
             None => Err(OpenError::NoFile),
         }
     }
@@ -160,6 +162,7 @@ impl ProgramFiles {
             path: PathBuf::from(OsStr::from_bytes(path)),
             name: PathBuf::from(OsStr::from_bytes(path)),
             thread: ring.namespace.is_own().then_some((ring.pid, ring.tid)),
+            missing_ns: None,
         };
         let is_first = self.known.insert(file, known).is_none();
         let ranges = self.cached.remove(&file).unwrap_or_default();
@@ -200,6 +203,7 @@ impl ProgramFiles {
             name: path.clone(),
             path,
             thread,
+            missing_ns: None,
         });
     }
 
@@ -247,10 +251,11 @@ impl ProgramFiles {
                 return Ok(opened);
             }
         }
+        let missing_ns = *known.missing_ns.get_or_insert_with(monotonic_ns);
         let (Some(renamed), Some(folder)) = (&mut self.renamed, known.folder()) else {
             return Err(reason);
         };
-        let path = renamed.find(folder, known.id.inode)?;
+        let path = renamed.find(folder, known.id.inode, missing_ns)?;
         let opened = open(&path, known.id).map_err(|reason| match reason {
             // It was listed before it got the name that it has now.
             OpenError::NoFile | OpenError::Another => OpenError::Busy,
@@ -258,6 +263,7 @@ impl ProgramFiles {
         })?;
         known.name.clone_from(&path);
         known.path = path;
+        known.missing_ns = None;
         Ok(opened)
     }
 }

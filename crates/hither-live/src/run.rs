@@ -19,7 +19,7 @@ use crate::event_loop::{EventLoop, Sink, StatusPublisher};
 use crate::file_placement::{
     self, FilePlacementMechanism, FilePlacementOptions, FilePlacementReport,
 };
-use crate::kernel_source::KernelSource;
+use crate::kernel_source::{KernelSource, Observed};
 use crate::launch::{self, Instrumentation};
 use crate::mechanism::{Mechanism, RunState, SessionNeeds};
 use crate::memory::{self, MemoryMechanism, MemoryOptions, MemoryReport};
@@ -180,12 +180,20 @@ impl Mechanisms {
         }
     }
 
-    /// What the kernel is to report to them. Who keeps a limit has to know what comes in for the
-    /// programs, and what others use of it.
-    pub(crate) fn kernel_source(&self, scope: &Scope, frames_max: usize) -> Result<KernelSource> {
+    /// What the kernel is to report to them. Who drops pages has to know what others use of the
+    /// files, and who keeps a limit what comes in for the programs.
+    pub(crate) fn kernel_source(
+        &self,
+        scope: &Scope,
+        frames_max: Option<usize>,
+    ) -> Result<KernelSource> {
         let page_cache = self.page_cache.as_ref();
-        let is_limited = page_cache.is_some_and(|of| of.budget.is_limit());
-        KernelSource::observe(scope, is_limited, frames_max)
+        KernelSource::observe(&Observed {
+            scope: scope.clone(),
+            others: page_cache.is_some(),
+            inserted: page_cache.is_some_and(|of| of.budget.is_limit()),
+            frames_max,
+        })
     }
 
     /// The first two that cannot run together.

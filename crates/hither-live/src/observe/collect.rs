@@ -54,6 +54,8 @@ const DEFINITION_WAIT_NS: u64 = 1_000_000_000;
 pub(crate) struct Start {
     pub(crate) command: Vec<String>,
     arguments: bool,
+    /// The folder that the recorder is in, if it may be named.
+    cwd: PathBuf,
     pub(crate) wall: SystemTime,
     pub(crate) time_ns: u64,
     nodes: Vec<MemoryNode>,
@@ -72,6 +74,7 @@ impl Start {
         Start {
             command: kept_words(command.into_iter(), arguments),
             arguments,
+            cwd: std::env::current_dir().unwrap_or_default(),
             wall: SystemTime::now(),
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
@@ -101,6 +104,14 @@ impl Start {
         pid != Pid::own() && (pid == Pid(1) || self.ancestors.contains(&pid))
     }
 
+    /// Folders have no names.
+    pub(crate) fn without_names(self) -> Self {
+        Start {
+            cwd: PathBuf::new(),
+            ..self
+        }
+    }
+
     /// The metadata of the trace, as far as it is known.
     pub(crate) fn meta(&self) -> Meta {
         let since_epoch = self.wall.duration_since(SystemTime::UNIX_EPOCH);
@@ -108,10 +119,7 @@ impl Start {
             started_unix_ns: since_epoch.map_or(0, |since| since.as_nanos() as u64),
             clock: "CLOCK_MONOTONIC".to_owned(),
             command: self.command.clone(),
-            cwd: std::env::current_dir()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            cwd: self.cwd.to_string_lossy().into_owned(),
             machine: machine::machine(),
             nodes: self.nodes.clone(),
             seen: Some(Seen {

@@ -102,6 +102,11 @@ impl Recording {
     }
 
     fn starting(options: &TraceOptions, start: Start) -> Result<Recording> {
+        let start = if options.hash_names {
+            start.without_names()
+        } else {
+            start
+        };
         let created = Writer::create(&options.output, options.force);
         let mut writer = created.map_err(Error::Output)?;
         writer.keep_journal(&start.meta()).map_err(Error::Output)?;

@@ -95,11 +95,13 @@ impl Tables {
             last_seen_ns,
             ..ObjectRow::default()
         };
+        let is_named = definitions.hashed_names.is_none();
         match definitions.object(FileKey(self.objects.keys()[number as usize])) {
             Some(file) => ObjectRow {
                 path: file.path.clone(),
-                device: file.id.device,
-                inode: file.id.inode,
+                // They name a file, too.
+                device: if is_named { file.id.device } else { 0 },
+                inode: if is_named { file.id.inode } else { 0 },
                 size: file.size,
                 ..row
             },

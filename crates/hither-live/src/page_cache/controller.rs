@@ -318,6 +318,15 @@ impl Controller for PageCacheController {
                 self.drop_beyond_limit(out);
             }
             Input::Ended => self.drop_beyond_limit(out),
+            Input::UsedByOthers {
+                file,
+                offset,
+                length,
+            } if self.limit.is_none() => {
+                let run = BlockRun::from(self.file(file), offset, length);
+                self.forget(run);
+                self.summary.shared_bytes += self.extents.used_by_others(run) * BLOCK_BYTES;
+            }
             // Of use to the limit alone.
             Input::Inserted { .. }
             | Input::UsedByOthers { .. }

@@ -33,7 +33,7 @@ pub(crate) fn set_up(
     system: &System,
     dry_run: bool,
 ) -> Result<Option<PageCacheMechanism>> {
-    let sizes = options.budget.sizes(0);
+    let sizes = options.budget.sizes(0).unwrap_or_default();
     let config = PageCacheConfig {
         policy: options.policy,
         budget_bytes: sizes.bytes,

@@ -192,14 +192,10 @@ impl Subcommand for Run {
         if let Some(scope) = self.running.scope()? {
             return self.steer_running(scope, ui);
         }
-        let given = self.on().first().map(|switch| switch.given_switch());
+        self.check_plan()?;
         if let Some(path) = self.knowledge.plan.take() {
-            if let Some(given) = given {
-                let message = format!("{given} with --plan: the plan says what to do");
-                return Err(Usage(message).into());
-            }
             self.apply_plan(&path, ui)?;
-        } else if given.is_none() {
+        } else if self.on().is_empty() {
             self.switch_on_automatically(ui)?;
         }
         self.check_pairs()?;
@@ -227,11 +223,10 @@ impl Subcommand for Run {
             self.note_unseen(ui);
         }
         let ran = match hither_live::run(&options, &mechanisms) {
-            Err(Error::Observer(why)) if self.seen_by.is_none() => {
-                ui.note(format_args!(
-                    "not seen by the kernel: {}",
-                    why.with_causes()
-                ));
+            Err(why @ (Error::Observer(_) | Error::KernelSaysTooLittle))
+                if by_kernel && self.seen_by.is_none() =>
+            {
+                ui.note(format_args!("not seen by the kernel: {why}"));
                 self.note_unseen(ui);
                 hither_live::run(&self.options(&mechanisms)?, &mechanisms)
             }
@@ -250,12 +245,25 @@ impl Subcommand for Run {
 }
 
 impl Run {
+    /// Refuses a switch beside a plan.
+    fn check_plan(&self) -> Result<(), Usage> {
+        let given = self.on().first().map(|switch| switch.given_switch());
+        match given.filter(|_| self.knowledge.plan.is_some()) {
+            Some(given) => {
+                let message = format!("{given} with --plan: the plan says what to do");
+                Err(Usage(message))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Steers the page cache of programs that run already.
     fn steer_running(mut self, scope: Scope, ui: &Ui) -> anyhow::Result<ExitCode> {
         if scope == Scope::Everything {
             let message = "--all: say whose page cache, by --pid, --cgroup, --unit or --container";
             return Err(Usage(message.to_owned()).into());
         }
+        self.check_plan()?;
         if let Some(path) = self.knowledge.plan.take() {
             self.apply_plan(&path, ui)?;
         }

@@ -230,6 +230,15 @@ impl Extents {
     /// Marks the blocks of a range that have no number yet as preexisting; returns how many are
     /// newly marked.
     pub(super) fn preexisting(&mut self, run: BlockRun) -> u64 {
+        self.mark_preexisting(run, false)
+    }
+
+    /// The same of all blocks of a range, of which none is kept or stale.
+    pub(super) fn used_by_others(&mut self, run: BlockRun) -> u64 {
+        self.mark_preexisting(run, true)
+    }
+
+    fn mark_preexisting(&mut self, run: BlockRun, all: bool) -> u64 {
         let mut marked = 0;
         for index in run.first..run.first + run.blocks {
             let position = BlockPosition {
@@ -238,7 +247,7 @@ impl Extents {
             };
             let extent = self.extents.entry(position.extent()).or_default();
             extent.cover(position.within());
-            if extent.blocks[position.within()] == NO_BLOCK {
+            if all || extent.blocks[position.within()] == NO_BLOCK {
                 let marks = &mut extent.marks[position.within()];
                 marked += u64::from(*marks & PREEXISTING == 0);
                 *marks |= PREEXISTING;

@@ -116,7 +116,10 @@ impl PageCacheController {
             Input::Watched { .. } | Input::Mapped { .. } => self.unexplained.mapped(file),
             Input::Cut { bytes, .. } => limit.sized(file, bytes),
             Input::Absent { offset, length, .. } => {
-                limit.not_foreign(file, offset, length);
+                // Where it is told what comes in, what is absent is nobody's.
+                if !limit.is_told {
+                    limit.not_foreign(file, offset, length);
+                }
                 limit.found(extent(offset), 0);
             }
             Input::CachedAhead { offset, length, .. } => {

@@ -767,3 +767,24 @@ proptest! {
         }
     }
 }
+
+/// Where there is no limit, too: also what the policy had kept.
+#[test]
+fn what_others_use_is_dropped_no_more() {
+    let mut lab = Lab::new("lru", 2 * EXTENT_BLOCKS);
+    lab.input(read(1, 0, EXTENT_BLOCKS));
+    lab.input(Input::UsedByOthers {
+        file: FileKey(1),
+        offset: 0,
+        length: EXTENT_BYTES / 2,
+    });
+    assert_eq!(lab.controller.summary().shared_bytes, EXTENT_BYTES / 2);
+    for extent in 1..9 {
+        lab.input(read(1, extent * EXTENT_BLOCKS, EXTENT_BLOCKS));
+        lab.input(Input::Tick);
+        lab.controller.check();
+    }
+    let all = (0..EXTENT_BLOCKS / 2).all(|block| lab.cached.contains(&(1, block)));
+    assert!(all, "others' blocks stay");
+    assert!(!lab.cached.contains(&(1, EXTENT_BLOCKS)), "the next go");
+}

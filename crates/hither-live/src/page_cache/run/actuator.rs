@@ -79,6 +79,8 @@ pub(crate) struct PageCacheActuator {
     transferred: Transferred,
     /// The CPU time of the last count.
     counting_ns: u64,
+    /// Not before, while programs report.
+    count_after_ns: u64,
     refaulted_bytes: u64,
     count_storage: Periodic,
     /// Programs report no accesses.
@@ -103,6 +105,8 @@ pub(crate) struct PageCacheActuator {
     paused_poll_backoff: Backoff,
     /// Programs have read from storage since the count before the last.
     reads_now: bool,
+    /// What the kernel was asked to drop and could have.
+    dropped_bytes: u64,
     report: PageCacheReport,
 }
 
@@ -199,8 +203,10 @@ impl Actuator for PageCacheActuator {
     fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
         self.take(context, now_ns, poll.inputs);
-        if self.paused || poll.last || self.count_storage.is_due(now_ns) {
+        let is_due = self.count_storage.is_due(now_ns) && now_ns >= self.count_after_ns;
+        if self.paused || poll.last || is_due {
             self.count_storage(context, now_ns);
+            self.count_after_ns = now_ns + COUNTING_DIVISOR * self.counting_ns;
         }
         if self.check_residency.is_due(now_ns) {
             context.input(now_ns, Input::CheckResidency);
@@ -242,9 +248,11 @@ impl Actuator for PageCacheActuator {
         self.count(&context);
         let mut report = PageCacheReport {
             sites: context.controller.sites(),
-            storage_bytes: match self.transferred_before {
-                Some(before) => self.transferred.since(before).read_bytes,
-                None => children_read_bytes() - self.storage_before_bytes,
+            storage_bytes: if self.by_kernel {
+                let before = self.transferred_before.unwrap_or_default();
+                self.transferred.since(before).read_bytes
+            } else {
+                children_read_bytes() - self.storage_before_bytes
             },
             lost: context.run.lost(),
             agent: context.run.cpu(),
@@ -273,7 +281,7 @@ impl PageCacheActuator {
             spare_preexisting: !options.all_files,
             by_kernel: options.by_kernel,
             budget: options.budget.clone(),
-            sizes: options.budget.sizes(0),
+            sizes: options.budget.sizes(0).unwrap_or_default(),
             readahead_bytes: 0,
             program_files: ProgramFiles::new(cache, limiter.is_some()),
             limiter,
@@ -282,6 +290,7 @@ impl PageCacheActuator {
             processes: None,
             transferred: Transferred::default(),
             counting_ns: 0,
+            count_after_ns: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
             paused: !reported,
@@ -297,6 +306,7 @@ impl PageCacheActuator {
             poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
             paused_poll_backoff: Backoff::new(PAUSED_POLL_INTERVAL_MIN, PAUSED_POLL_INTERVAL_MAX),
             reads_now: false,
+            dropped_bytes: 0,
             report: PageCacheReport::default(),
         }
     }
@@ -331,7 +341,9 @@ impl PageCacheActuator {
         // What others have cached has to be known before programs come to it.
         self.carry_out(context, now_ns, &events);
         for at in events {
-            if let Input::Access { signature, .. } = at.input {
+            if let Input::Access { signature, .. } = at.input
+                && context.is_logged()
+            {
                 context.sites.insert(signature);
             }
             context.input(at.time_ns, at.input);
@@ -478,7 +490,7 @@ impl PageCacheActuator {
 
     fn read_budget(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
         let sizes = self.budget.sizes(self.readahead_bytes);
-        if sizes != self.sizes {
+        if let Some(sizes) = sizes.filter(|sizes| *sizes != self.sizes) {
             self.sizes = sizes;
             let CacheSizes { bytes, alone_bytes } = sizes;
             context.input(now_ns, Input::Budget { bytes, alone_bytes });
@@ -491,10 +503,15 @@ impl PageCacheActuator {
             program_files,
             mapped_files,
             report,
+            dry_run,
+            dropped_bytes,
             ..
         } = self;
         let controller = &context.controller;
         report.summary = controller.summary();
+        if !*dry_run {
+            report.summary.dropped_bytes = *dropped_bytes;
+        }
         report.why_mapped = mapped_files.refused();
         report.readahead_disabled = context.run.library.readahead_disabled();
         report.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
@@ -575,6 +592,8 @@ impl PageCacheActuator {
                 match unmapped.and_then(|()| opened.drop_pages(offset, length)) {
                     Ok(()) => {
                         self.report.dropped += 1;
+                        let in_file = opened.size().saturating_sub(offset);
+                        self.dropped_bytes += length.min(in_file);
                         if self.limiter.is_some() {
                             self.find_undropped(&*opened, file, offset, length);
                         }

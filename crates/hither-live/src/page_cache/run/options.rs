@@ -48,6 +48,15 @@ pub(super) struct CacheSizes {
     pub(super) alone_bytes: u64,
 }
 
+impl Default for CacheSizes {
+    fn default() -> CacheSizes {
+        CacheSizes {
+            bytes: BUDGET_MIN_BYTES,
+            alone_bytes: BUDGET_MIN_BYTES,
+        }
+    }
+}
+
 impl Budget {
     /// The memory cgroup, if the budget is what one leaves.
     pub(super) fn group(&self) -> Option<&MemoryGroup> {
@@ -86,8 +95,8 @@ impl Budget {
         matches!(self, Budget::Given(_) | Budget::Nothing)
     }
 
-    /// The sizes now, where the kernel reads so far ahead.
-    pub(super) fn sizes(&self, readahead_bytes: u64) -> CacheSizes {
+    /// The sizes now, where the kernel reads so far ahead. None where the memory cgroup is gone.
+    pub(super) fn sizes(&self, readahead_bytes: u64) -> Option<CacheSizes> {
         let (bytes, alone_bytes) = match self {
             Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
             Budget::Nothing => (0, 0),
@@ -97,15 +106,15 @@ impl Budget {
                 cached_before,
             } => {
                 let own = program_cached_bytes().min(*cached_before);
-                let alone = group.file_bytes().unwrap_or(0).saturating_sub(own);
+                let alone = group.file_bytes()?.saturating_sub(own);
                 let steered = steered_bytes(alone, readahead_bytes);
                 (at_most.unwrap_or(u64::MAX).min(steered), alone)
             }
         };
-        CacheSizes {
+        Some(CacheSizes {
             bytes: bytes.max(BUDGET_MIN_BYTES),
             alone_bytes: alone_bytes.max(BUDGET_MIN_BYTES),
-        }
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ pub(crate) struct RunningArgs {
 struct Whose {
     /// Of these processes, and what they start
     ///
-    /// It ends when they have ended, or with Ctrl-C. What they had started before is meant, too.
+    /// It ends when these have ended, or with Ctrl-C. What they had started before is meant, too.
     #[arg(long = "pid", short, value_name = "PID", num_args = 1..)]
     pids: Vec<Pid>,
 
@@ -141,7 +142,7 @@ impl RunningArgs {
     ) -> anyhow::Result<Result<RunReport, Error>> {
         let interrupted = exit::cancelled_by_signals()?;
         let cgroup = match &options.scope {
-            Scope::Cgroup(cgroup) => Some(cgroup.folder().to_owned()),
+            Scope::Cgroup(cgroup) => Some((cgroup.folder(), inode(cgroup.folder()))),
             _ => None,
         };
         let until = self.time.map(|time| Instant::now() + time);
@@ -153,7 +154,8 @@ impl RunningArgs {
             interrupted.load(Ordering::Relaxed)
                 || until.is_some_and(|until| Instant::now() >= until)
                 || self.have_ended()
-                || cgroup.as_ref().is_some_and(|folder| !folder.exists())
+                // A unit that is started anew gets a new one.
+                || cgroup.is_some_and(|(folder, before)| inode(folder) != before)
         });
         notify("STOPPING=1");
         Ok(ran)
@@ -164,6 +166,11 @@ impl RunningArgs {
         let pids = &self.whose.pids;
         !pids.is_empty() && !pids.iter().any(|pid| is_alive(*pid))
     }
+}
+
+/// The number of a folder, if it is there.
+fn inode(folder: &Path) -> Option<u64> {
+    fs::metadata(folder).ok().map(|about| about.ino())
 }
 
 /// A process must run, and be no thread of one.
