@@ -108,15 +108,9 @@ impl MemoryGroup {
         }
     }
 
-    /// Its limit; in version 2, also the limit above which it is throttled. One that has been
-    /// lifted is the machine's memory. None where the group is gone.
+    /// Its limit; in version 2, also the limit above which it is throttled.
     pub fn limit_bytes(&self) -> Option<u64> {
-        if !self.folder.exists() {
-            return None;
-        }
-        let machine = memory_of_machine().ok()?;
-        let limit = self.limit().ok()?;
-        Some(limit.unwrap_or(machine).min(machine))
+        self.limit().ok().flatten()
     }
 
     fn limit(&self) -> io::Result<Option<u64>> {
@@ -144,7 +138,10 @@ impl MemoryGroup {
                 of("anon") + of("shmem") + kernel
             }
         };
-        Some(self.limit_bytes()?.saturating_sub(held))
+        // A limit may be lifted.
+        let machine = memory_of_machine().ok()?;
+        let limit = self.limit_bytes().unwrap_or(machine).min(machine);
+        Some(limit.saturating_sub(held))
     }
 
     /// What it is charged with for cached pages of files, also in the groups below it. 0 where the

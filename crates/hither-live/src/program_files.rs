@@ -256,9 +256,10 @@ impl ProgramFiles {
             return Err(reason);
         };
         let path = renamed.find(folder, known.id.inode, missing_ns)?;
+        let is_old = renamed.listed_ns < missing_ns;
         let opened = open(&path, known.id).map_err(|reason| match reason {
             // It was listed before it got the name that it has now.
-            OpenError::NoFile | OpenError::Another => OpenError::Busy,
+            OpenError::NoFile | OpenError::Another if is_old => OpenError::Busy,
             other => other,
         })?;
         known.name.clone_from(&path);
