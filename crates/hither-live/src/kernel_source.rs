@@ -137,6 +137,14 @@ impl Named {
     }
 }
 
+/// The site of an event: of none, without any.
+#[derive(Clone, Copy, Debug, Default)]
+struct EventSite {
+    signature: u64,
+    /// Flags of its accesses.
+    flags: u16,
+}
+
 /// What a process runs.
 #[derive(Debug)]
 struct ProcessImage {
@@ -263,13 +271,13 @@ impl Named {
                 }
                 let pages = first_page..last_page + 1;
                 let (ring, site, found) = if is_outside {
-                    (OTHERS, (0, 0), uses_by_others(kind, pages))
+                    (OTHERS, EventSite::default(), uses_by_others(kind, pages))
                 } else {
                     let ring = self.ring(event, take);
                     let site = self.site_of(event, stack, &ring, object, take);
                     (ring, site, accesses(kind, same_fault, pages))
                 };
-                let (signature, flags) = site;
+                let EventSite { signature, flags } = site;
                 for (op, pages) in found {
                     let access = Record::Access {
                         op,
@@ -409,19 +417,27 @@ impl Named {
         ring: &RingInfo,
         object: FileKey,
         take: &mut TakeRecord<'_>,
-    ) -> (u64, u16) {
+    ) -> EventSite {
         if !self.with_sites {
-            return (0, 0);
+            return EventSite::default();
         }
         let mut define = |record: Record<'_>| take(ring, record);
         let (process, time_ns) = (event.process, event.time_ns);
         let site = self.stacks.site(process, time_ns, stack, &mut define);
         let flags = match site {
-            Some(signature) => return (signature, 0),
+            Some(signature) => {
+                return EventSite {
+                    signature,
+                    flags: 0,
+                };
+            }
             None if self.stacks.are_asked_for() => UNKNOWN_SITE,
             None => 0,
         };
-        (self.site(ring, object, take), flags)
+        EventSite {
+            signature: self.site(ring, object, take),
+            flags,
+        }
     }
 
     /// The site of a program's accesses to a file, which is defined by the first one.

@@ -16,7 +16,7 @@ use hither_session::record::RUN_TIME_CODE;
 use hither_trace::labels::is_runtime;
 use rustc_hash::FxHashMap;
 
-use super::elf::{Image, StaticProgram, UnwindTable};
+use super::elf::{Image, MappedCode, StaticProgram, UnwindTable};
 
 /// How long the mappings are not read again, at first and at most: it doubles with each time that
 /// they did not have what was looked for.
@@ -242,7 +242,11 @@ impl AddressSpace {
             other.offset == 0 && other.file == mapping.file && other.start <= mapping.start
         };
         let first = self.mappings.iter().rev().find(is_first)?;
-        let image = Image::read(first.start, (mapping.start, mapping.offset), &read)?;
+        let code = MappedCode {
+            address: mapping.start,
+            offset: mapping.offset,
+        };
+        let image = Image::read(first.start, code, &read)?;
         let mut build_id = image.build_id(&read);
         let mut table = None;
         let path = mapping.path.strip_suffix(REMOVED).unwrap_or(&mapping.path);

@@ -45,10 +45,18 @@ struct Segment {
     memory_bytes: u64,
 }
 
+/// Where a mapping of code begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MappedCode {
+    pub(super) address: u64,
+    /// In the file.
+    pub(super) offset: u64,
+}
+
 impl Image {
-    /// Of the file that is mapped at `header`, of which a mapping of code begins at this address
-    /// and this offset in the file. None if it is no ELF file.
-    pub(super) fn read(header: u64, code: (u64, u64), read: &Read<'_>) -> Option<Image> {
+    /// Of the file that is mapped at `header`, of which this is a mapping of code. None if it is no
+    /// ELF file.
+    pub(super) fn read(header: u64, code: MappedCode, read: &Read<'_>) -> Option<Image> {
         let bytes = read(header, HEADER_BYTES)?;
         let is_elf = bytes.starts_with(b"\x7fELF\x02\x01");
         let (segment_bytes, count) = (u16_at(&bytes, 54)?, u16_at(&bytes, 56)?);
@@ -60,7 +68,10 @@ impl Image {
         let (table, _) = bytes.as_chunks::<SEGMENT_BYTES>();
         let segments: Option<Vec<Segment>> = table.iter().map(Segment::parse).collect();
         let segments = segments?;
-        let (mapped_at, offset) = code;
+        let MappedCode {
+            address: mapped_at,
+            offset,
+        } = code;
         let is_mapped = |segment: &&Segment| {
             let from = segment.offset & !(PAGE_BYTES - 1);
             let to = segment.offset.saturating_add(segment.file_bytes);
@@ -161,7 +172,7 @@ enum Index {
     /// `.eh_frame_hdr`, and where it is.
     Header(u64, Arc<[u8]>),
     /// The addresses of all entries, sorted, of a file that has none: static programs.
-    Entries(Arc<[(u64, u64)]>),
+    Entries(Arc<[Range<u64>]>),
 }
 
 impl UnwindTable {
@@ -186,9 +197,9 @@ impl UnwindTable {
         let entry = match &self.index {
             Index::Header(at, header) => self.entry(*at, header, address),
             Index::Entries(entries) => {
-                let after = entries.partition_point(|entry| entry.0 <= address);
+                let after = entries.partition_point(|entry| entry.start <= address);
                 let entry = after.checked_sub(1).and_then(|at| entries.get(at));
-                entry.map(|&(start, end)| start..end)
+                entry.cloned()
             }
         };
         entry.is_some_and(|entry| entry.contains(&address))
@@ -270,7 +281,7 @@ impl StaticProgram {
 }
 
 /// The addresses of all entries.
-fn entries(frames_at: u64, frames: &[u8]) -> Vec<(u64, u64)> {
+fn entries(frames_at: u64, frames: &[u8]) -> Vec<Range<u64>> {
     let mut entries = Vec::new();
     let mut at = 0;
     // An entry of no length ends them.
@@ -283,11 +294,11 @@ fn entries(frames_at: u64, frames: &[u8]) -> Vec<(u64, u64)> {
         {
             let begin = frames_at.wrapping_add(at as u64 + 8);
             let begin = begin.wrapping_add_signed(distance.into());
-            entries.push((begin, begin.saturating_add(length)));
+            entries.push(begin..begin.saturating_add(length));
         }
         at = at.saturating_add(4).saturating_add(bytes as usize);
     }
-    entries.sort_unstable();
+    entries.sort_unstable_by_key(|entry| (entry.start, entry.end));
     entries
 }
 
@@ -328,7 +339,7 @@ mod tests {
     }
 
     /// Looks at all that there is.
-    fn look_at(file: &[u8], code: (u64, u64), address: u64) {
+    fn look_at(file: &[u8], code: MappedCode, address: u64) {
         let read = reads(file);
         let table = StaticProgram::read(&read).and_then(|program| program.table);
         let image = Image::read(0, code, &read);
@@ -365,13 +376,17 @@ mod tests {
         };
         let is_code = |load: &&Segment| load.kind == PT_LOAD && load.is_code;
         let code = segments.iter().find(is_code).expect("code");
-        let image = Image::read(0, (code.address, code.offset), &memory).expect("an image");
+        let mapped = MappedCode {
+            address: code.address,
+            offset: code.offset,
+        };
+        let image = Image::read(0, mapped, &memory).expect("an image");
         assert_eq!(image.bias(), 0);
         assert_eq!(image.build_id(&memory), program.build_id);
         let table = image.unwind_table(&memory).expect("a table");
         assert!(entries.len() > 1000, "{}", entries.len());
-        for &(start, end) in entries.iter().step_by(97) {
-            for address in [start, end - 1, end] {
+        for entry in entries.iter().step_by(97) {
+            for address in [entry.start, entry.end - 1, entry.end] {
                 assert_eq!(table.covers(address), sections.covers(address));
             }
         }
@@ -380,7 +395,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_an_image_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
-            look_at(&bytes, (0, 0), 1);
+            look_at(&bytes, MappedCode::default(), 1);
         }
 
         #[test]
@@ -394,8 +409,12 @@ mod tests {
                     *to = byte;
                 }
             }
-            look_at(&file, (code.into(), 0), address.into());
-            look_at(&file, (0, 0), 0x80);
+            let code = MappedCode {
+                address: code.into(),
+                offset: 0,
+            };
+            look_at(&file, code, address.into());
+            look_at(&file, MappedCode::default(), 0x80);
         }
     }
 
@@ -431,7 +450,7 @@ mod tests {
     fn a_table_covers_what_has_an_entry() {
         let file = small_image();
         let read = reads(&file);
-        let image = Image::read(0, (0, 0), &read).expect("an image");
+        let image = Image::read(0, MappedCode::default(), &read).expect("an image");
         assert_eq!(image.addresses(), Some(0..512));
         let table = image.unwind_table(&read).expect("a table");
         let covered = [0x7f, 0x80, 0x8f, 0x90].map(|address| table.covers(address));

@@ -33,15 +33,25 @@ enum Call {
     None,
 }
 
+/// Of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StackRegisters {
+    /// The stack pointer.
+    pub(super) sp: u64,
+    /// The frame pointer, if the code has one.
+    pub(super) fp: u64,
+}
+
 /// The caller of the frame whose code is before `address`. The innermost function may have no frame
 /// pointer of its own even if all others have, and its frame is small.
 pub(super) fn caller(
     space: &AddressSpace,
     stack: &CopiedStack<'_>,
     address: u64,
-    (sp, fp): (u64, u64),
+    registers: StackRegisters,
     is_innermost: bool,
 ) -> Option<Caller> {
+    let StackRegisters { sp, fp } = registers;
     let fits = |slot: u64, is_call: &dyn Fn(&Call) -> bool| {
         let found = stack.word_at(slot)?;
         let is_code = found > 0 && space.is_code(found - 1);

@@ -44,7 +44,14 @@ struct Process {
     /// None if it could not be looked at.
     space: Option<AddressSpace>,
     /// Stacks by instruction and stack pointer.
-    known: FxHashMap<(u64, u64), Vec<Known>>,
+    known: FxHashMap<StackTop, Vec<Known>>,
+}
+
+/// The instruction and the stack pointer of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StackTop {
+    ip: u64,
+    sp: u64,
 }
 
 /// A stack that was followed.
@@ -107,7 +114,11 @@ impl Stacks {
         if known.len() > PLACES_MAX {
             known.clear();
         }
-        let here = known.entry((stack.ip, stack.sp)).or_default();
+        let top = StackTop {
+            ip: stack.ip,
+            sp: stack.sp,
+        };
+        let here = known.entry(top).or_default();
         if let Some(known) = here.iter_mut().find(|known| is_same(&known.stack, stack)) {
             // The kernel's programs have dropped it since.
             if known.told_ns < time_ns {

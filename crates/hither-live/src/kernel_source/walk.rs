@@ -8,7 +8,7 @@ use hither_session::call_stack::{Check, Epilogue, FramePointer, Frames, epilogue
 use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpace, Code, Module, Tables};
-use super::guess::caller;
+use super::guess::{StackRegisters, caller};
 
 /// Walks stacks.
 #[derive(Default)]
@@ -18,7 +18,14 @@ pub(super) struct Walker {
     pub(super) tables: Tables,
     /// Whether code of the C library, by its module and where it is there, is where a signal
     /// handler returns to.
-    signal_returns: FxHashMap<(u64, u64), bool>,
+    signal_returns: FxHashMap<CodePlace, bool>,
+}
+
+/// Where code is in a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CodePlace {
+    module: u64,
+    offset: u64,
 }
 
 /// Where a walk is.
@@ -62,7 +69,10 @@ impl Walker {
                     let module = space.module(module);
                     let offset = at.address.wrapping_sub(module.bias);
                     if module.has_c_library {
-                        let known = self.signal_returns.entry((module.key, offset));
+                        let known = self.signal_returns.entry(CodePlace {
+                            module: module.key,
+                            offset,
+                        });
                         if *known.or_insert_with(|| space.is_signal_return(at.address)) {
                             return frames;
                         }
@@ -177,8 +187,11 @@ enum Step {
 
 /// From code without unwind information to its caller.
 fn guess(space: &AddressSpace, stack: &CopiedStack<'_>, frames: &mut Frames, at: At) -> Option<At> {
-    let (sp, fp) = (at.registers.sp(), at.registers.bp());
-    let caller = caller(space, stack, at.address, (sp, fp), at.is_innermost)?;
+    let registers = StackRegisters {
+        sp: at.registers.sp(),
+        fp: at.registers.bp(),
+    };
+    let caller = caller(space, stack, at.address, registers, at.is_innermost)?;
     frames.check(caller.slot - stack.sp, caller.address);
     let (fp, from) = if caller.by_frame_pointer {
         frames.depends_on(at.from);
@@ -186,7 +199,7 @@ fn guess(space: &AddressSpace, stack: &CopiedStack<'_>, frames: &mut Frames, at:
         let value = stack.word_at(slot)?;
         (value, saved(slot - stack.sp, value))
     } else {
-        (fp, at.from)
+        (registers.fp, at.from)
     };
     let registers = UnwindRegsX86_64::new(caller.address, caller.slot.checked_add(8)?, fp);
     Some(At {
