@@ -1,5 +1,7 @@
 //! Programs that run already are recorded by what the kernel reports of them.
 
+#[path = "support/observing.rs"]
+mod observing;
 #[allow(dead_code, reason = "not all who include this file use all of it")]
 mod support;
 
@@ -11,23 +13,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use hither_kernel_events::Probe;
-use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
+
+use observing::can_observe;
 
 const PAGE: u64 = 4096;
 
 /// Pages of the file that is read.
 const PAGES: u64 = 256;
-
-fn can_observe() -> bool {
-    let probe = Probe::run();
-    let can = probe.is_possible();
-    if !can {
-        skip_on_this_machine(format_args!("the kernel's events cannot be had: {probe}"));
-    }
-    can
-}
 
 fn hither(folder: &Path, arguments: &[&str]) -> Output {
     let mut hither = Command::new(env!("CARGO_BIN_EXE_hither"));

@@ -1,6 +1,9 @@
 //! The page cache of programs that run already is steered by what the kernel reports of them, and
 //! that of programs that cannot load the library.
 
+#[path = "support/observing.rs"]
+mod observing;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -12,21 +15,13 @@ use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::identify;
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{CachedFile, PageCache, ThisPageCache};
-use hither_kernel_events::Probe;
 use hither_testing::needs::ON_A_DISK;
 use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
 
-const MIB: u64 = 1 << 20;
+use observing::can_observe;
 
-fn can_observe() -> bool {
-    let probe = Probe::run();
-    let can = probe.is_possible();
-    if !can {
-        skip_on_this_machine(format_args!("the kernel's events cannot be had: {probe}"));
-    }
-    can
-}
+const MIB: u64 = 1 << 20;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(ON_A_DISK).expect("a folder")
