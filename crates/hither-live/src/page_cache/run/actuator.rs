@@ -203,8 +203,9 @@ impl Actuator for PageCacheActuator {
     fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
         self.take(context, now_ns, poll.inputs);
-        let is_due = self.count_storage.is_due(now_ns) && now_ns >= self.count_after_ns;
-        if self.paused || poll.last || is_due {
+        // Sources may wake the agent more often than this can be asked.
+        let is_due = self.count_storage.is_due(now_ns) || self.paused;
+        if poll.last || is_due && now_ns >= self.count_after_ns {
             self.count_storage(context, now_ns);
             self.count_after_ns = now_ns + COUNTING_DIVISOR * self.counting_ns;
         }
