@@ -63,6 +63,8 @@ pub struct Coverage {
     pub share: f64,
     /// All is by the kernel's events, and so all of the page cache but what was lost.
     pub by_kernel: bool,
+    /// By the kernel's events alone, where these were recorded beside the library's: whole pages.
+    pub kernel_alone_bytes: u64,
     /// The kernel lacks events of touches of mapped files.
     pub touches_unseen: bool,
     /// The share of the accesses of whose call site no more is known than the program and the file.
@@ -131,6 +133,7 @@ impl Coverage {
             io_uring_bytes,
             share: 1.0,
             by_kernel: seen.kernel_events,
+            kernel_alone_bytes: seen.kernel_alone_bytes,
             touches_unseen: seen.touches_unseen,
             unknown_sites: seen.unknown_sites as f64 / seen.accesses.max(1) as f64,
             cut: None,
@@ -186,6 +189,10 @@ impl Coverage {
         let mut recorded = bytes(self.recorded_bytes) + whose;
         if self.cut.is_some() {
             recorded += " until then";
+        }
+        if self.kernel_alone_bytes as f64 > MENTIONED_MIN_SHARE * self.recorded_bytes as f64 {
+            let alone = bytes(self.kernel_alone_bytes);
+            recorded += &format!(" ({alone} of it by the kernel's events alone)");
         }
         if self.direct_share() > MENTIONED_MIN_SHARE {
             recorded += &format!(

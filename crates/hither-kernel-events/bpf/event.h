@@ -51,6 +51,11 @@ struct event {
 	u16 cpu;
 	u8 kind;
 	u8 flags;
+	/* The inode of the pid namespace, if it is not the initial one, and the numbers in it. */
+	u32 namespace;
+	u32 own_process;
+	u32 own_thread;
+	u32 unused;
 };
 
 /* Pages of a file, and the user stack. */

@@ -202,6 +202,26 @@ struct task_io_accounting {
 	u64 write_bytes;
 } RELOCATED;
 
+struct ns_common {
+	u32 inum;
+} RELOCATED;
+
+struct pid_namespace {
+	struct ns_common ns;
+} RELOCATED;
+
+/* The number of a task in one namespace. */
+struct upid {
+	s32 nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	/* Of its own namespace; the initial one's is 0. */
+	u32 level;
+	struct upid numbers[1];
+} RELOCATED;
+
 /* Of x86-64. */
 struct thread_info {
 	u32 status;
@@ -213,6 +233,8 @@ struct task_struct {
 	s32 tgid;
 	unsigned long min_flt;
 	unsigned long maj_flt;
+	struct pid *thread_pid;
+	struct task_struct *group_leader;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	struct files_struct *files;

@@ -234,6 +234,37 @@ static ALWAYS_INLINE long send(void *event, u64 size, u32 kind)
 	return send_by(event, size, kind, BPF_RB_NO_WAKEUP);
 }
 
+/* The number of a task that is so deep in pid namespaces. */
+static ALWAYS_INLINE struct upid own_number(struct task_struct *task, u32 level)
+{
+	void *pid = read_pointer(&task->thread_pid);
+	struct upid number = {};
+
+	bpf_probe_read_kernel(&number, sizeof(number),
+			      pid + FIELD_OFFSET(struct pid, numbers) + level * sizeof(number));
+	return number;
+}
+
+/* What the task is called in its own pid namespace. */
+static FUNCTION void fill_numbers(struct event *event, struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+	u32 level = pid->level;
+	struct upid number;
+
+	event->namespace = 0;
+	event->own_process = 0;
+	event->own_thread = 0;
+	event->unused = 0;
+	if (!level)
+		return;
+	number = own_number(task->group_leader, level);
+	event->own_process = number.nr;
+	number = own_number(task, level);
+	event->own_thread = number.nr;
+	COPY(event->namespace, number.ns->ns.inum);
+}
+
 static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8 kind, u8 flags)
 {
 	event->time_ns = bpf_ktime_get_ns();
@@ -247,6 +278,7 @@ static ALWAYS_INLINE void fill(struct event *event, struct task_struct *task, u8
 	event->cpu = bpf_get_smp_processor_id();
 	event->kind = kind;
 	event->flags = flags;
+	fill_numbers(event, task);
 }
 
 static ALWAYS_INLINE void fill_file(struct event *event, struct file_key *file)

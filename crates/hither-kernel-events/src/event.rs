@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use hither_ids::{Pid, Tid};
 use hither_kernel::file_id::Inode;
+use hither_kernel::pid_namespace::PidNamespace;
 
 use crate::bytes::{field, u32_at, u64_at};
 use crate::stack::{CopiedStack, UserStack};
@@ -126,6 +127,8 @@ pub struct Event<'a> {
     pub process: Pid,
     /// Its thread.
     pub thread: Tid,
+    /// What it is called in its own pid namespace, if that is not the initial one.
+    pub own_numbers: Option<OwnNumbers>,
     /// The processor that it ran on.
     pub cpu: u16,
     /// The cgroup of the thread: the inode of its folder, in the hierarchy of the observed cgroup,
@@ -133,6 +136,17 @@ pub struct Event<'a> {
     pub cgroup: u64,
     /// What happened.
     pub what: What<'a>,
+}
+
+/// What a thread is called in a pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnNumbers {
+    /// The namespace.
+    pub namespace: PidNamespace,
+    /// The process.
+    pub process: Pid,
+    /// The thread.
+    pub thread: Tid,
 }
 
 /// What happened.
@@ -221,15 +235,18 @@ mod at {
     pub(super) const CPU: usize = 44;
     pub(super) const KIND: usize = 46;
     pub(super) const FLAGS: usize = 47;
-    pub(super) const FIRST_PAGE: usize = 48;
-    pub(super) const LAST_PAGE: usize = 56;
-    pub(super) const STACK: usize = 64;
-    pub(super) const SIZE: usize = 48;
-    pub(super) const MODE: usize = 56;
-    pub(super) const NAMES: usize = 64;
-    pub(super) const PARENT: usize = 48;
-    pub(super) const PROCESS_NAME: usize = 56;
-    pub(super) const PROCESS_EVENT: usize = 72;
+    pub(super) const NAMESPACE: usize = 48;
+    pub(super) const OWN_PROCESS: usize = 52;
+    pub(super) const OWN_THREAD: usize = 56;
+    pub(super) const FIRST_PAGE: usize = 64;
+    pub(super) const LAST_PAGE: usize = 72;
+    pub(super) const STACK: usize = 80;
+    pub(super) const SIZE: usize = 64;
+    pub(super) const MODE: usize = 72;
+    pub(super) const NAMES: usize = 80;
+    pub(super) const PARENT: usize = 64;
+    pub(super) const PROCESS_NAME: usize = 72;
+    pub(super) const PROCESS_EVENT: usize = 88;
 }
 
 /// The fields by their names in `bpf/event.h`, and where they are: for the test that compares.
@@ -246,6 +263,9 @@ const FIELDS: &[(&str, &str, usize)] = &[
     ("event", "cpu", at::CPU),
     ("event", "kind", at::KIND),
     ("event", "flags", at::FLAGS),
+    ("event", "namespace", at::NAMESPACE),
+    ("event", "own_process", at::OWN_PROCESS),
+    ("event", "own_thread", at::OWN_THREAD),
     ("pages_event", "first_page", at::FIRST_PAGE),
     ("pages_event", "last_page", at::LAST_PAGE),
     ("pages_event", "stack", at::STACK),
@@ -308,8 +328,15 @@ impl<'a> Event<'a> {
         if matches!(what, What::Fork { .. } | What::Exec { .. } | What::Exit) {
             payload(bytes, at::PROCESS_EVENT)?;
         }
+        let namespace = u32_at(bytes, at::NAMESPACE)?;
+        let own_numbers = OwnNumbers {
+            namespace: PidNamespace::of_inode(u64::from(namespace)),
+            process: Pid(u32_at(bytes, at::OWN_PROCESS)?),
+            thread: Tid(u32_at(bytes, at::OWN_THREAD)?),
+        };
         Some(Event {
             time_ns: u64_at(bytes, at::TIME_NS)?,
+            own_numbers: (namespace != 0).then_some(own_numbers),
             process: Pid(u32_at(bytes, at::PROCESS)?),
             thread: Tid(u32_at(bytes, at::THREAD)?),
             cpu: u16::from_ne_bytes(field(bytes, at::CPU)?),

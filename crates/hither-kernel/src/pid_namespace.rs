@@ -37,7 +37,7 @@ impl PidNamespace {
     }
 
     /// The namespace of this inode number; 0 where it is not known. It is not the agent's.
-    fn of_inode(inode: u64) -> PidNamespace {
+    pub fn of_inode(inode: u64) -> PidNamespace {
         match inode as u32 & ((1 << NAMESPACE_BITS) - 1) {
             0 => PidNamespace::UNKNOWN,
             bits => PidNamespace(bits),

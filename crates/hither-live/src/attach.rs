@@ -64,8 +64,11 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
     let source = mechanisms.kernel_source(&options.scope, frames_max)?;
     run::begin_log(options.log.as_deref(), active.all())?;
     let (trace, group) = (options.record.as_ref(), memory_group(&options.scope));
-    let recording = trace.map(|trace| Recording::of_running(trace, group, source.lacks_touches()));
+    let recording = trace.map(|trace| Recording::of_running(trace, group));
     let mut recording = recording.transpose()?;
+    if let Some(recording) = &mut recording {
+        recording.seen_by_kernel(&source);
+    }
 
     // No program has the library.
     let session = Session::create(SessionOptions::default()).map_err(Error::Session)?;

@@ -27,8 +27,9 @@ use hither_ids::{FileKey, Pid, Tid};
 use hither_kernel::file_id::FileId;
 use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
+use hither_kernel::process::monotonic_ns;
 use hither_kernel::process_tree::Transferred;
-use hither_kernel_events::event::{Event, File, Kind, What};
+use hither_kernel_events::event::{Event, File, Kind, OwnNumbers, What};
 use hither_kernel_events::stack::STACK_BYTES_MAX;
 use hither_kernel_events::{Mounts, Observer, Options, Scope, Source, UserStack};
 use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
@@ -47,11 +48,25 @@ const FIRST_INDEX: usize = 1 << 16;
 /// Program images of the library have lower numbers.
 const FIRST_IMAGE: u32 = 1 << 31;
 
+/// Whether it was the kernel that announced the program image of this number.
+pub(crate) fn is_kernels_image(number: u32) -> bool {
+    number >= FIRST_IMAGE
+}
+
+/// Whether records of this thread are the kernel's.
+pub(crate) fn is_kernels(ring: &RingInfo) -> bool {
+    ring.index >= OTHERS.index
+}
+
 /// As much of a program's arguments as the library sends.
 const ARGUMENTS_BYTES_MAX: usize = 1024;
 
 /// How often it is looked up where file systems are mounted, at most.
 const MOUNTS_PERIOD_NS: u64 = 1_000_000_000;
+
+/// Longer than a fault takes from the mapping of pages around the address to the look-up of the
+/// page itself.
+const FAULT_NS: u64 = 5_000_000;
 
 /// No page that a trace can have has a higher number.
 const PAGES_MAX: u64 = INDEX_MAX as u64;
@@ -78,6 +93,21 @@ pub(crate) struct KernelSource {
     named: Named,
     /// Set up by the first drain.
     alarm: Option<Alarm>,
+    /// Nothing new comes.
+    is_closed: bool,
+}
+
+/// A touch, as long as the kernel may still say that it was another page that was touched.
+struct HeldTouch {
+    ring: RingInfo,
+    time_ns: u64,
+    access: Record<'static>,
+}
+
+impl HeldTouch {
+    fn give(self, take: &mut TakeRecord<'_>) {
+        take(&self.ring, self.access);
+    }
 }
 
 /// What is to be reported.
@@ -90,6 +120,9 @@ pub(crate) struct Observed {
     pub(crate) inserted: bool,
     /// The most frames of a call site. With 0, one is a program and a file. None: there are none.
     pub(crate) frames_max: Option<usize>,
+    /// Programs have the library, too: processes have the numbers that it knows, those of their own
+    /// namespaces.
+    pub(crate) beside_library: bool,
 }
 
 /// What has got a name already.
@@ -99,6 +132,12 @@ struct Named {
     images: FxHashMap<Pid, ProcessImage>,
     /// How many there were.
     image_count: u32,
+    /// Processes that this one has started, and that run no program of their own yet.
+    starting: FxHashSet<Pid>,
+    /// Processes have the numbers of their own pid namespaces.
+    beside_library: bool,
+    /// By the index of a thread: the touch that it has last caused to map pages.
+    held: FxHashMap<usize, HeldTouch>,
     /// Of threads that have ended: the indices are used again.
     free: VecDeque<RingInfo>,
     /// How many indices there are.
@@ -118,8 +157,11 @@ struct Named {
 }
 
 impl Named {
-    fn new(frames_max: Option<usize>) -> Named {
+    fn new(frames_max: Option<usize>, beside_library: bool) -> Named {
         Named {
+            starting: FxHashSet::default(),
+            beside_library,
+            held: FxHashMap::default(),
             abouts: FxHashMap::default(),
             images: FxHashMap::default(),
             image_count: 0,
@@ -183,12 +225,13 @@ impl KernelSource {
             Scope::Processes(processes) => &processes[..],
             Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
         };
-        let mut named = Named::new(frames_max);
+        let mut named = Named::new(frames_max, observed.beside_library);
         processes.iter().for_each(|&process| named.look_up(process));
         Ok(KernelSource {
             observer,
             named,
             alarm: None,
+            is_closed: false,
         })
     }
 }
@@ -207,6 +250,7 @@ impl EventSource for KernelSource {
             observer,
             named,
             alarm,
+            is_closed,
         } = self;
         if alarm.is_none() && named.stacks.are_asked_for() {
             // Without, processes that soon end have no call sites.
@@ -214,6 +258,12 @@ impl EventSource for KernelSource {
             *alarm = observer.copied_stacks().and_then(set_up).ok();
         }
         let count = observer.drain(until_ns, &mut |event| named.take(&event, take));
+        let until_ns = if *is_closed {
+            u64::MAX
+        } else {
+            until_ns.min(monotonic_ns()).saturating_sub(FAULT_NS)
+        };
+        named.give_held(until_ns, take);
         named.stacks.tell(observer);
         count
     }
@@ -243,6 +293,7 @@ impl EventSource for KernelSource {
     }
 
     fn close(&mut self) {
+        self.is_closed = true;
         self.observer.close();
     }
 }
@@ -269,6 +320,10 @@ impl Named {
                     self.damaged += 1;
                     return;
                 }
+                // To find its program is what this process does.
+                if !self.starting.is_empty() && self.starting.contains(&event.process) {
+                    return;
+                }
                 let pages = first_page..last_page + 1;
                 let (ring, site, found) = if is_outside {
                     (OTHERS, EventSite::default(), uses_by_others(kind, pages))
@@ -278,6 +333,14 @@ impl Named {
                     (ring, site, accesses(kind, same_fault, pages))
                 };
                 let EventSite { signature, flags } = site;
+                if !is_outside && !self.held.is_empty() {
+                    // Of this fault, another page was touched than those that were mapped.
+                    let is_other = kind == Kind::Fault && same_fault;
+                    let held = self.held.remove(&ring.index);
+                    if let Some(held) = held.filter(|_| !is_other) {
+                        held.give(take);
+                    }
+                }
                 for (op, pages) in found {
                     let access = Record::Access {
                         op,
@@ -289,7 +352,17 @@ impl Named {
                         offset: pages.start.saturating_mul(page_bytes()),
                         length: (pages.end - pages.start).saturating_mul(page_bytes()),
                     };
-                    take(&ring, access);
+                    if kind == Kind::Map && op == Op::Fault {
+                        let time_ns = event.time_ns;
+                        let held = HeldTouch {
+                            ring,
+                            time_ns,
+                            access,
+                        };
+                        self.held.insert(ring.index, held);
+                    } else {
+                        take(&ring, access);
+                    }
                 }
             }
             What::File {
@@ -308,7 +381,11 @@ impl Named {
                 }
                 let path = self.path(file, names.path(), is_cut, event.time_ns);
                 let id = id_of(file);
-                let ring = self.ring(event, take);
+                let ring = if self.starting.contains(&event.process) {
+                    OTHERS
+                } else {
+                    self.ring(event, take)
+                };
                 let object = id.key();
                 self.files.insert(file, Some(object));
                 let defined = Record::Object {
@@ -324,7 +401,10 @@ impl Named {
             // parent's.
             What::Fork { parent } => {
                 // Its number may have been another's, whose end was not seen.
-                self.forget(event.process);
+                self.forget(event.process, take);
+                if parent == Pid::own() {
+                    self.starting.insert(event.process);
+                }
                 self.stacks.fork(parent, event.process);
                 if !self.abouts.contains_key(&parent) {
                     self.look_up(parent);
@@ -340,7 +420,7 @@ impl Named {
             }
             What::Exec { name } => {
                 let before = self.abouts.remove(&event.process).unwrap_or_default();
-                self.forget(event.process);
+                self.forget(event.process, take);
                 self.look_up(event.process);
                 // It may have ended by now: then its name is all that is known of its program.
                 let about = || About {
@@ -351,8 +431,15 @@ impl Named {
                 };
                 self.abouts.entry(event.process).or_insert_with(about);
             }
-            What::Exit => self.forget(event.process),
+            What::Exit => self.forget(event.process, take),
         }
+    }
+
+    /// Passes on the touches up to a time.
+    fn give_held(&mut self, until_ns: u64, take: &mut TakeRecord<'_>) {
+        let due = |_: &usize, held: &mut HeldTouch| held.time_ns <= until_ns;
+        let due: Vec<HeldTouch> = self.held.extract_if(due).map(|(_, held)| held).collect();
+        due.into_iter().for_each(|held| held.give(take));
     }
 
     /// The thread of an event, which is announced by the first one.
@@ -366,17 +453,18 @@ impl Named {
         if before.is_none() {
             self.index_count += 1;
         }
-        let ring = RingInfo {
-            index: before.map_or(FIRST_INDEX + self.index_count - 1, |ring| ring.index),
-            pid,
-            tid,
-            namespace: PidNamespace::OWN,
-            generation: before.map_or(0, |ring| ring.generation) + 1,
-        };
         if !self.abouts.contains_key(&pid) {
             self.look_up(pid);
         }
         let about = self.abouts.get(&pid).cloned().unwrap_or_default();
+        let numbers = self.numbers(event);
+        let ring = RingInfo {
+            index: before.map_or(FIRST_INDEX + self.index_count - 1, |ring| ring.index),
+            pid: numbers.process,
+            tid: numbers.thread,
+            namespace: numbers.namespace,
+            generation: before.map_or(0, |ring| ring.generation) + 1,
+        };
         let image_count = &mut self.image_count;
         let image = self.images.entry(pid).or_insert_with(|| {
             *image_count += 1;
@@ -389,8 +477,13 @@ impl Named {
         });
         image.threads.insert(tid, ring);
         let process = Record::Process {
-            pid,
-            parent: about.parent,
+            pid: ring.pid,
+            // Its number is another one in the process's own namespace.
+            parent: if ring.namespace.is_own() {
+                about.parent
+            } else {
+                Pid(0)
+            },
             image: image.number,
             forked: about.is_forked,
             time_ns: event.time_ns,
@@ -399,6 +492,16 @@ impl Named {
         };
         take(&ring, process);
         ring
+    }
+
+    /// What the thread of an event is called: by the library, if that is beside.
+    fn numbers(&self, event: &Event<'_>) -> OwnNumbers {
+        let own = event.own_numbers.filter(|_| self.beside_library);
+        own.unwrap_or(OwnNumbers {
+            namespace: PidNamespace::OWN,
+            process: event.process,
+            thread: event.thread,
+        })
     }
 
     /// Finds out what a process runs, if it has not ended.
@@ -435,14 +538,20 @@ impl Named {
             None => 0,
         };
         EventSite {
-            signature: self.site(ring, object, take),
+            signature: self.site(process, ring, object, take),
             flags,
         }
     }
 
     /// The site of a program's accesses to a file, which is defined by the first one.
-    fn site(&mut self, ring: &RingInfo, object: FileKey, take: &mut TakeRecord<'_>) -> u64 {
-        let Some(image) = self.images.get(&ring.pid) else {
+    fn site(
+        &mut self,
+        process: Pid,
+        ring: &RingInfo,
+        object: FileKey,
+        take: &mut TakeRecord<'_>,
+    ) -> u64 {
+        let Some(image) = self.images.get(&process) else {
             return 0;
         };
         let frames = [image.program, 0, USED_FILE, object.0];
@@ -467,12 +576,18 @@ impl Named {
     }
 
     /// A process has ended, or runs another program.
-    fn forget(&mut self, process: Pid) {
+    fn forget(&mut self, process: Pid, take: &mut TakeRecord<'_>) {
         self.abouts.remove(&process);
+        self.starting.remove(&process);
         self.stacks.forget(process);
         let threads = self.images.remove(&process).map(|image| image.threads);
         let threads = threads.into_iter().flat_map(FxHashMap::into_values);
-        self.free.extend(threads);
+        for ring in threads {
+            if let Some(held) = self.held.remove(&ring.index) {
+                held.give(take);
+            }
+            self.free.push_back(ring);
+        }
     }
 
     /// Where a file is. File systems may be mounted meanwhile.
@@ -604,5 +719,67 @@ mod tests {
         ];
         assert_eq!(parts, ranges.map(|range| (Op::Read, range)));
         assert_eq!(accesses(Kind::Read, false, 3..4), [(Op::Read, 3..4)]);
+    }
+    fn touch(
+        time_ns: u64,
+        thread: u32,
+        kind: Kind,
+        first_page: u64,
+        same_fault: bool,
+    ) -> Event<'static> {
+        Event {
+            time_ns,
+            process: Pid::own(),
+            thread: Tid(thread),
+            own_numbers: None,
+            cpu: 0,
+            cgroup: 0,
+            what: What::Pages {
+                kind,
+                file: File::default(),
+                first_page,
+                last_page: first_page + 9,
+                same_fault,
+                is_outside: false,
+                stack: UserStack::Unknown,
+            },
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_looked_up_was_touched_and_not_those_mapped_before() {
+        let mut named = Named::new(None, false);
+        let mut touched = |events: &[Event<'_>], until_ns: u64| {
+            let mut found = Vec::new();
+            let mut take = |ring: &RingInfo, record: Record<'_>| {
+                if let Record::Access { op, offset, .. } = record
+                    && op == Op::Fault
+                {
+                    found.push((ring.tid.0, offset / page_bytes()));
+                }
+            };
+            for event in events {
+                named.take(event, &mut take);
+            }
+            named.give_held(until_ns, &mut take);
+            found
+        };
+        // Around page 15, which is not cached, some are mapped. Another thread is in between.
+        let events = [
+            touch(1, 1, Kind::Map, 10, false),
+            touch(2, 2, Kind::Map, 50, false),
+            touch(3, 1, Kind::Fault, 15, true),
+            touch(4, 1, Kind::Map, 10, true),
+        ];
+        assert_eq!(touched(&events, 2), [(1, 15), (2, 50)]);
+        // The next event of the thread, or time, says that it was one of those mapped.
+        let events = [
+            touch(5, 1, Kind::Map, 20, false),
+            touch(6, 1, Kind::Map, 30, false),
+            touch(7, 1, Kind::Fault, 45, false),
+            touch(8, 1, Kind::Map, 60, false),
+        ];
+        assert_eq!(touched(&events, 7), [(1, 20), (1, 30), (1, 45)]);
+        assert_eq!(touched(&[], 8), [(1, 60)]);
     }
 }

@@ -46,5 +46,5 @@ pub use error::{Conflict, Error, Result};
 pub use hither_kernel::process::outlive_file_size_limit;
 pub use hither_session::session::{Lost, SessionOptions};
 pub use launch::{has_one_node, run_uninstrumented};
-pub use run::{Mechanisms, RunOptions, RunReport, run, run_on};
+pub use run::{Beside, Mechanisms, RunOptions, RunReport, run, run_on};
 pub use system::System;

@@ -22,8 +22,9 @@ use crate::controller::{Controller, Decision, DecisionOf, TimedInput};
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::error::{Error, Result};
 use crate::event_source::{self, EventSource};
-use crate::observe::intern::{Definitions, Streams};
+use crate::observe::intern::Definitions;
 use crate::observe::sites;
+use crate::observe::streams::Streams;
 use crate::status::MechanismStatus;
 use crate::symbolise::Symboliser;
 

@@ -3,11 +3,13 @@
 //!
 //! [`record`] runs the program with nothing but a recording (`recording`). That is a sink of the
 //! agent's loop (`collect`): events are sorted by time (`order`), keys get dense numbers
-//! (`intern`), call sites get their names (`sites`), and programs that could not be recorded are
-//! listed (`not_recorded`). Touches of mapped files are recorded on request (`mapped`). What would
-//! be missing if the agent were killed is noted on disk (`checkpoint`). A trace that was cut is
-//! completed as far as it goes (`cut`).
+//! (`intern`), threads belong to programs (`streams`), call sites get their names (`sites`), and
+//! programs that could not be recorded are listed (`not_recorded`). The kernel may report what the
+//! library does not see (`beside`). Touches of mapped files are recorded on request (`mapped`).
+//! What would be missing if the agent were killed is noted on disk (`checkpoint`). A trace that was
+//! cut is completed as far as it goes (`cut`).
 
+mod beside;
 mod checkpoint;
 mod collect;
 mod cut;
@@ -23,6 +25,8 @@ pub mod record;
 pub(crate) mod recording;
 mod running;
 pub(crate) mod sites;
+pub(crate) mod start;
+pub(crate) mod streams;
 mod summary;
 mod tables;
 

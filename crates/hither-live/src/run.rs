@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hither_ids::Pid;
 use hither_kernel::process_tree::Roots;
-use hither_kernel_events::Scope;
+use hither_kernel_events::{Obstacle, Scope};
 use hither_session::session::{Session, SessionOptions};
 
 use crate::decision_log::LogFile;
@@ -24,6 +24,7 @@ use crate::launch::{self, Instrumentation};
 use crate::mechanism::{Mechanism, RunState, SessionNeeds};
 use crate::memory::{self, MemoryMechanism, MemoryOptions, MemoryReport};
 use crate::observe::recording::{Recorded, Recording, TraceOptions};
+use crate::observe::start::SeenBy;
 use crate::page_cache::{self, PageCacheMechanism, PageCacheOptions, PageCacheReport};
 use crate::replication::{self, ReplicationMechanism, ReplicationOptions, ReplicationReport};
 use crate::status::Status;
@@ -45,8 +46,23 @@ pub struct RunOptions {
     /// The trace to record. Programs then report all accesses: none are left out because no
     /// mechanism needs them, and readahead is not disabled.
     pub record: Option<TraceOptions>,
+    /// Whether the kernel also reports what the library in programs does not see, for a trace
+    /// without any mechanism.
+    pub beside: Beside,
     /// The number and size of rings, and the depth of call stacks. The mechanisms set the rest.
     pub session: SessionOptions,
+}
+
+/// Whether the kernel reports beside the library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beside {
+    /// It does not.
+    #[default]
+    No,
+    /// It does where its events can be had.
+    IfPossible,
+    /// It does: else there is no run.
+    Yes,
 }
 
 /// Makes of the list of mechanisms all that has a part for each of them.
@@ -193,6 +209,7 @@ impl Mechanisms {
             others: page_cache.is_some(),
             inserted: page_cache.is_some_and(|of| of.budget.is_limit()),
             frames_max,
+            beside_library: false,
         })
     }
 
@@ -245,8 +262,17 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     }
     begin_log(options.log.as_deref(), active.all())?;
     let record = options.record.as_ref();
-    let recording = record.map(|trace| Recording::create(trace, &options.command));
-    let recording = recording.transpose()?;
+    let mut beside = match record {
+        Some(_) if is_without && !by_kernel => beside(options)?,
+        _ => None,
+    };
+    let seen_by = match beside {
+        Some(_) => SeenBy::Both,
+        None if by_kernel => SeenBy::Kernel,
+        None => SeenBy::Library,
+    };
+    let recording = record.map(|trace| Recording::create(trace, &options.command, seen_by));
+    let mut recording = recording.transpose()?;
 
     let needs = active.all().into_iter().map(|mechanism| mechanism.needs());
     let needs: Vec<SessionNeeds> = needs
@@ -260,7 +286,12 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     let mut state = RunState::new(session, file_users);
     if by_kernel {
         let frames_max = needs.kernel_frames(options.session.frames_max);
-        let source = mechanisms.kernel_source(&Scope::Started, frames_max)?;
+        beside = Some(mechanisms.kernel_source(&Scope::Started, frames_max)?);
+    }
+    if let Some(source) = beside {
+        if let Some(recording) = &mut recording {
+            recording.seen_by_kernel(&source);
+        }
         state.add_source(Box::new(source));
     }
     recording
@@ -301,6 +332,25 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     report.recorded = recording
         .map(|recording| recording.finish(&state, ended.exit, ended.ran, ended.transferred));
     Ok(report)
+}
+
+/// What the kernel reports beside the library, if that is wanted and possible.
+fn beside(options: &RunOptions) -> Result<Option<KernelSource>> {
+    let observe = || {
+        KernelSource::observe(&Observed {
+            scope: Scope::Started,
+            others: false,
+            inserted: false,
+            frames_max: Some(options.session.frames_max),
+            beside_library: true,
+        })
+    };
+    match options.beside {
+        Beside::No => Ok(None),
+        Beside::IfPossible if Obstacle::all().next().is_some() => Ok(None),
+        Beside::IfPossible => Ok(observe().ok()),
+        Beside::Yes => observe().map(Some),
+    }
 }
 
 /// Begins the log of all that decide, if there is to be one.

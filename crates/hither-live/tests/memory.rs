@@ -17,7 +17,7 @@ use hither_kernel::samplers::SamplerCandidate;
 use hither_kernel::writable_memory::WritableRange;
 use hither_live::memory::{MemoryOptions, MemoryReport, replay};
 use hither_live::page_cache::{self, Budget, PageCacheOptions};
-use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
+use hither_live::{Beside, Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
 use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
 
@@ -152,6 +152,7 @@ impl Lab {
                 dry_run: false,
                 log: Some(self.log()),
                 record: None,
+                beside: Beside::No,
                 session: SessionOptions::default(),
             },
             memory: MemoryOptions {

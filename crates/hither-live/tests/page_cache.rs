@@ -18,7 +18,7 @@ use hither_kernel::page_cache::{
     Cached, CachedFile, OpenError, PageCache, PageCacheError, ThisPageCache, WithoutCachestat,
 };
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
-use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
+use hither_live::{Beside, Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_testing::skip::skip_on_this_machine;
 use hither_trace::{LoadOptions, Trace};
 
@@ -93,6 +93,7 @@ impl Lab {
                 dry_run: false,
                 log: Some(self.path("log")),
                 record: None,
+                beside: Beside::No,
                 session: SessionOptions::default(),
             },
             page_cache: PageCacheOptions {

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use hither_kernel::process::children_read_bytes;
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport};
-use hither_live::{Mechanisms, RunOptions, SessionOptions};
+use hither_live::{Beside, Mechanisms, RunOptions, SessionOptions};
 use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
@@ -89,6 +89,7 @@ fn reads_less(group: &Group, folder: &Path, data: &Path, source: &str) -> PageCa
         dry_run: false,
         log: None,
         record: None,
+        beside: Beside::No,
         session: SessionOptions::default(),
     };
     let page_cache = PageCacheOptions {

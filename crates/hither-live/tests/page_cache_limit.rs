@@ -18,7 +18,7 @@ use hither_kernel::page_cache::{
     Cached, CachedFile, OpenError, PageCache, PageCacheError, ThisPageCache,
 };
 use hither_live::page_cache::{Budget, FileStats, PageCacheOptions, PageCacheReport, replay};
-use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
+use hither_live::{Beside, Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
@@ -113,6 +113,7 @@ impl Lab {
             dry_run: false,
             log: Some(log.clone()),
             record: None,
+            beside: Beside::No,
             session: SessionOptions::default(),
         };
         let mechanisms = Mechanisms {

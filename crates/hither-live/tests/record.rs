@@ -171,7 +171,7 @@ fn the_program_does_not_start_where_the_trace_cannot_be_written() {
     options.trace.output = folder.path().join("no/such/folder/t.hither");
     let error = Recorder::new(options.clone()).run().expect_err("no folder");
     assert!(matches!(error, Error::Output(_)), "{error}");
-    options.preload = folder.path().join("missing.so");
+    options.preload = Some(folder.path().join("missing.so"));
     let error = Recorder::new(options).run().expect_err("no library");
     assert!(matches!(error, Error::Preload { .. }), "{error}");
     assert!(!marker.exists());

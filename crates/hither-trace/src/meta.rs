@@ -245,6 +245,9 @@ pub struct Seen {
     /// All is by the kernel's events: whole pages, of the page cache alone. `unseen_bytes` is then
     /// what was lost of them, at least.
     pub kernel_events: bool,
+    /// Bytes of reads that the kernel's events alone have, where these are recorded beside the
+    /// library's: whole pages.
+    pub kernel_alone_bytes: u64,
     /// The kernel lacks events of touches of mapped files: none of them is recorded.
     pub touches_unseen: bool,
     /// Accesses that were recorded, also those that merging has made one row of.

@@ -44,7 +44,15 @@ const OTHER: &str = "#include <unistd.h>\n\
     __attribute__((destructor)) static void end(void) { write(1, \"other\\n\", 6); }\n";
 
 /// Each command that starts programs.
-const COMMANDS: [&[&str]; 4] = [
+const COMMANDS: [&[&str]; 5] = [
+    &[
+        "record",
+        "-q",
+        "--force",
+        "-o",
+        "t.hither",
+        "--seen-by=library",
+    ],
     &["record", "-q", "--force", "-o", "t.hither"],
     &["run", "--page-cache", "--cache", "8MiB"],
     &["run", "--replicas"],

@@ -179,9 +179,8 @@ fn a_program_with_little_address_space_is_left_alone_and_one_with_more_is_record
         let mut record = Command::new(env!("CARGO_BIN_EXE_hither"));
         let script = format!("ulimit -v {}; exec cat data > /dev/null", limit_mib << 10);
         record
-            .args([
-                "record", "--force", "-o", "t.hither", "--", "sh", "-c", &script,
-            ])
+            .args(["record", "--force", "-o", "t.hither", "--seen-by=library"])
+            .args(["--", "sh", "-c", &script])
             .current_dir(folder);
         let output = record.output().expect("it starts");
         assert!(output.status.success(), "{output:?}");

@@ -100,7 +100,8 @@ impl Recorded {
     /// Of a shell script.
     fn of(folder: &Path, script: &str) -> Recorded {
         let output = Command::new(env!("CARGO_BIN_EXE_hither"))
-            .args(["record", "--force", "-o", "t.hither", "--", "sh", "-c"])
+            .args(["record", "--force", "-o", "t.hither", "--seen-by=library"])
+            .args(["--", "sh", "-c"])
             .arg(script)
             .current_dir(folder)
             // Where the library goes, to be hidden.
@@ -410,7 +411,14 @@ fn what_is_not_seen_is_known_to_an_ordinary_user_too() {
             }
             command
         };
-        let mut record = hither(&["record", "--force", "-o", "u.hither", "--"]);
+        let mut record = hither(&[
+            "record",
+            "--force",
+            "-o",
+            "u.hither",
+            "--seen-by=library",
+            "--",
+        ]);
         let output = record.args(words).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{program}: {said}");

@@ -8,6 +8,9 @@ mod support;
 #[path = "record_running/sites.rs"]
 mod sites;
 
+#[path = "record_running/beside.rs"]
+mod beside;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

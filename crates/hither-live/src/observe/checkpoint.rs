@@ -6,8 +6,9 @@ use hither_session::session::Lost;
 use hither_trace::schema::Losses;
 use hither_trace::{Result, TableRows, Writer};
 
-use super::intern::{Definitions, Streams};
+use super::intern::Definitions;
 use super::sites;
+use super::streams::Streams;
 use super::tables::Tables;
 use crate::mechanism::RunState;
 

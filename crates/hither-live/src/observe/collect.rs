@@ -10,32 +10,34 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hither_ids::{FileKey, Pid};
-use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
-use hither_kernel::process::{self, ancestors, monotonic_ns};
+use hither_kernel::process::{self, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
 use hither_session::record::{IN_KERNEL, Op, Record, UNKNOWN_SITE};
 use hither_session::session::Lost;
-use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
+use hither_trace::schema::{AccessRow, Cut, Losses, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::beside::{Beside, Known};
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
-use super::intern::{Definitions, Image, NamespacedPid, ObjectDefinition, Streams};
+use super::intern::{Definitions, ObjectDefinition};
 use super::mapped::{MappedTouches, Touch};
-use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, RELEASE_PERIOD_NS, ReorderWindow};
 use super::running::running;
+use super::start::{SeenBy, Start};
+use super::streams::{Image, NamespacedPid, Streams};
 use super::summary::RecordingSummary;
-use super::tables::{Event, Tables, kept_words};
+use super::tables::{Event, Tables};
 use super::{machine, sites};
 use crate::event_loop::{Drained, Sink};
+use crate::kernel_source::is_kernels;
 use crate::mechanism::{Origin, RunState};
 use crate::symbolise::Symboliser;
 
@@ -48,89 +50,6 @@ const RECORDS_PER_DRAIN: usize = 2048;
 /// How long a mapping waits for the definition of its file, which another thread may have reported.
 /// After that it was lost.
 const DEFINITION_WAIT_NS: u64 = 1_000_000_000;
-
-/// What is known about a recording before it starts.
-#[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) command: Vec<String>,
-    arguments: bool,
-    /// The folder that the recorder is in, if it may be named.
-    cwd: PathBuf,
-    pub(crate) wall: SystemTime,
-    pub(crate) time_ns: u64,
-    nodes: Vec<MemoryNode>,
-    memory_left: MemoryLeft,
-    /// The processes above the recorder.
-    ancestors: Vec<Pid>,
-    /// All is by the kernel's events.
-    by_kernel: bool,
-    /// Of which there are none of touches of mapped files.
-    lacks_touches: bool,
-}
-
-impl Start {
-    /// Without `arguments`, the trace has the names of programs alone.
-    pub(crate) fn now(command: Vec<String>, arguments: bool) -> Self {
-        Start {
-            command: kept_words(command.into_iter(), arguments),
-            arguments,
-            cwd: std::env::current_dir().unwrap_or_default(),
-            wall: SystemTime::now(),
-            time_ns: monotonic_ns(),
-            nodes: machine::nodes(),
-            memory_left: MemoryLeft::of(MemoryGroup::of_this_process().ok().flatten()),
-            ancestors: ancestors(),
-            by_kernel: false,
-            lacks_touches: false,
-        }
-    }
-
-    /// Of programs that run already, in a cgroup that has a limit if there is one.
-    pub(crate) fn of_running(
-        arguments: bool,
-        group: Option<MemoryGroup>,
-        lacks_touches: bool,
-    ) -> Self {
-        Start {
-            memory_left: MemoryLeft::of(group),
-            by_kernel: true,
-            lacks_touches,
-            ..Start::now(Vec::new(), arguments)
-        }
-    }
-
-    /// Whether a process becomes the parent of those that are orphaned below the recorder.
-    fn is_above(&self, pid: Pid) -> bool {
-        pid != Pid::own() && (pid == Pid(1) || self.ancestors.contains(&pid))
-    }
-
-    /// Folders have no names.
-    pub(crate) fn without_names(self) -> Self {
-        Start {
-            cwd: PathBuf::new(),
-            ..self
-        }
-    }
-
-    /// The metadata of the trace, as far as it is known.
-    pub(crate) fn meta(&self) -> Meta {
-        let since_epoch = self.wall.duration_since(SystemTime::UNIX_EPOCH);
-        Meta {
-            started_unix_ns: since_epoch.map_or(0, |since| since.as_nanos() as u64),
-            clock: "CLOCK_MONOTONIC".to_owned(),
-            command: self.command.clone(),
-            cwd: self.cwd.to_string_lossy().into_owned(),
-            machine: machine::machine(),
-            nodes: self.nodes.clone(),
-            seen: Some(Seen {
-                memory_limit_bytes: self.memory_left.limit_bytes(),
-                kernel_events: self.by_kernel,
-                ..Seen::default()
-            }),
-            ..Meta::default()
-        }
-    }
-}
 
 /// Turns records into a trace.
 #[derive(Debug)]
@@ -161,6 +80,8 @@ pub(crate) struct Collector {
     direct_bytes: u64,
     /// What is mapped of each file, from the lowest byte to the highest.
     mapped: FxHashMap<FileKey, Range<u64>>,
+    /// What the kernel reports beside the library, if it does.
+    beside: Option<Beside>,
     /// The touches of what is mapped, if these are recorded.
     touches: Option<MappedTouches>,
     /// Mappings that [`MappedTouches`] has yet to learn of: time, process, file, call site.
@@ -194,13 +115,15 @@ pub(crate) struct Ended {
 }
 
 impl Collector {
-    pub(crate) fn new(writer: Writer, start: Start) -> Self {
+    /// The touches of mapped files may be sampled.
+    pub(crate) fn new(writer: Writer, start: Start, samples_touches: bool) -> Self {
         let mut tables = Tables::of(start.arguments);
         // Site 0 is the unknown one, whose signature is 0.
         tables.sites.number(0);
         Collector {
             writer,
             node_of_cpu: machine::node_of_cpu(&start.nodes),
+            beside: (start.seen_by == SeenBy::Both).then(|| Beside::new(samples_touches)),
             start,
             window: ReorderWindow::new(),
             released_ns: 0,
@@ -227,6 +150,11 @@ impl Collector {
         let pid = NamespacedPid::own(pid);
         self.execs
             .announced(None, pid, self.start.time_ns, program, false);
+    }
+
+    /// The kernel reports, but perhaps no touches of mapped files.
+    pub(super) fn seen_by_kernel(&mut self, lacks_touches: bool) {
+        self.start.lacks_touches = lacks_touches;
     }
 
     /// Records the touches of mapped files, too.
@@ -283,6 +211,7 @@ impl Collector {
                     node: node.copied().unwrap_or(0),
                     op: RowOp::Fault,
                     in_kernel: false,
+                    unknown_site: false,
                 });
             }
         });
@@ -315,11 +244,15 @@ impl Collector {
             read_bytes,
             direct,
             direct_bytes,
+            beside,
             failure,
             ..
         } = self;
         for mut event in window.release(until_ns) {
             event.signature = definitions.site_of(event.signature);
+            if let Some(beside) = beside {
+                event.object = beside.file_of(event.object);
+            }
             if event.op == RowOp::Read {
                 let number = streams.stream(event.stream).image;
                 let image = number as usize;
@@ -418,7 +351,7 @@ impl Collector {
         for image in 0..streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let running = if self.start.by_kernel {
+        let running = if self.start.seen_by == SeenBy::Kernel {
             // Programs that ran already go on, as they should.
             BTreeSet::new()
         } else {
@@ -488,15 +421,18 @@ impl Collector {
             direct_bytes: self.direct_bytes,
             other_bytes: ended.other_read_bytes,
             // Less than was seen: processes that nobody waited for are not in its count.
-            unseen_bytes: if self.start.by_kernel {
-                Some(ended.lost.bytes)
-            } else {
-                kernel.and_then(|all| all.called_bytes.checked_sub(seen))
+            unseen_bytes: match self.start.seen_by {
+                SeenBy::Kernel | SeenBy::Both => Some(ended.lost.bytes),
+                SeenBy::Library => kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
             },
             called_bytes: kernel.map(|all| all.called_bytes),
             storage_bytes: kernel.map(|all| all.read_bytes),
             left_running: running.len() as u64,
-            io_uring_processes: self.io_urings.len() as u64,
+            io_uring_processes: match self.start.seen_by {
+                // Who sees touches sees these, too.
+                SeenBy::Both if !self.start.lacks_touches => 0,
+                _ => self.io_urings.len() as u64,
+            },
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped
                 .iter()
@@ -506,10 +442,46 @@ impl Collector {
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
             readahead_bytes: readahead.max().unwrap_or(0),
-            kernel_events: self.start.by_kernel,
+            kernel_events: self.start.seen_by == SeenBy::Kernel,
+            kernel_alone_bytes: self.beside.as_ref().map_or(0, Beside::read_bytes),
             touches_unseen: self.start.lacks_touches,
             accesses: self.accesses,
             unknown_sites: self.unknown_sites,
+        }
+    }
+
+    /// Takes what the kernel alone has reported.
+    fn settle(&mut self, run: &RunState, drained: &Drained) {
+        let RunState {
+            streams,
+            definitions,
+            ..
+        } = run;
+        // It goes to `self`.
+        let Some(mut beside) = self.beside.take() else {
+            return;
+        };
+        let known = Known {
+            streams,
+            definitions,
+        };
+        let alone = beside.settle(&known, drained);
+        self.beside = Some(beside);
+        for event in alone {
+            self.push(event, streams, definitions);
+        }
+    }
+
+    /// An access comes to the others.
+    fn push(&mut self, event: Event, streams: &Streams, definitions: &Definitions) {
+        self.accesses += 1;
+        self.unknown_sites += u64::from(event.unknown_site);
+        if event.op == RowOp::Map {
+            self.mapped(event.object, event.offset, event.length);
+        }
+        self.window.push(event);
+        if self.window.is_full() {
+            self.release(streams, definitions, 0);
         }
     }
 
@@ -572,15 +544,13 @@ impl Sink for Collector {
                 let Some(row_op) = row_op(op) else {
                     return;
                 };
-                self.accesses += 1;
-                self.unknown_sites += u64::from(flags & UNKNOWN_SITE != 0);
-                if op == Op::Map {
-                    self.mapped(object, offset, length);
-                    if self.touches.is_some() && ring.namespace.is_own() {
-                        self.mappings.push((time_ns, ring.pid, object, signature));
-                    }
+                let by_kernel = is_kernels(ring);
+                // What a program asked for, not what the kernel has mapped around a touch.
+                let is_mapping = op == Op::Map && !by_kernel;
+                if is_mapping && self.touches.is_some() && ring.namespace.is_own() {
+                    self.mappings.push((time_ns, ring.pid, object, signature));
                 }
-                self.window.push(Event {
+                let event = Event {
                     time_ns,
                     signature,
                     object,
@@ -590,12 +560,25 @@ impl Sink for Collector {
                     node: self.node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
                     op: row_op,
                     in_kernel: flags & IN_KERNEL != 0,
-                });
-                if self.window.is_full() {
-                    self.release(streams, definitions, 0);
+                    unknown_site: flags & UNKNOWN_SITE != 0,
+                };
+                if let Some(beside) = &mut self.beside {
+                    if by_kernel {
+                        return beside.by_kernel(ring, event);
+                    }
+                    if !beside.by_library(ring, &event) {
+                        return;
+                    }
+                }
+                self.push(event, streams, definitions);
+            }
+            Record::Object { object, id, .. } => {
+                let by_kernel = is_kernels(ring);
+                let beside = self.beside.as_mut();
+                if beside.is_none_or(|of| of.define(object, id.inode(), by_kernel)) {
+                    definitions.on_record(record, || streams.maps_of(ring));
                 }
             }
-            Record::Object { .. } => definitions.on_record(record, || streams.maps_of(ring)),
             Record::Process {
                 forked, time_ns, ..
             } => match *new_image {
@@ -652,6 +635,7 @@ impl Sink for Collector {
             self.start.memory_left.sample(at_ns);
             touches = self.touches(run, at_ns);
         }
+        self.settle(run, drained);
         if last {
             self.release(&run.streams, &run.definitions, u64::MAX);
         } else if at_ns.saturating_sub(self.released_ns) >= RELEASE_PERIOD_NS {

@@ -23,7 +23,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
-use super::intern::NamespacedPid;
+use super::streams::NamespacedPid;
 
 /// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \

@@ -8,15 +8,18 @@ use hither_session::session::SessionOptions;
 use super::not_recorded::obstacle;
 use super::recording::{Recorded, TraceOptions, found_on_path};
 use crate::error::Result;
-use crate::run::{self, Mechanisms, RunOptions};
+use crate::run::{self, Beside, Mechanisms, RunOptions};
 
 /// The options of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Path of the recorder's library, which the program loads.
-    pub preload: PathBuf,
+    /// Path of the recorder's library, which the program loads. None: the kernel reports what the
+    /// program does.
+    pub preload: Option<PathBuf>,
+    /// Whether the kernel also reports what the library does not see.
+    pub beside: Beside,
     /// The number and size of rings, and the depth of call stacks.
     pub session: SessionOptions,
     /// The trace.
@@ -42,15 +45,17 @@ impl Recorder {
         let RecordOptions {
             command,
             preload,
+            beside,
             session,
             trace,
         } = self.options.clone();
         let options = RunOptions {
             command,
-            preload: Some(preload),
+            preload,
             dry_run: false,
             log: None,
             record: Some(trace),
+            beside,
             session,
         };
         let ran = run::run(&options, &Mechanisms::default())?;

@@ -17,12 +17,14 @@ use hither_kernel::process_tree::Transferred;
 use hither_trace::Writer;
 use hither_trace::schema::{Cut, Losses, Seen};
 
-use super::collect::{Collector, Ended, Finished, Start, Unfinished};
+use super::collect::{Collector, Ended, Finished, Unfinished};
 use super::hashed_names::HashedNames;
 use super::mapped::MappedTouches;
 use super::not_recorded::on_path;
+use super::start::{SeenBy, Start};
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
+use crate::kernel_source::KernelSource;
 use crate::mechanism::{RunState, SessionNeeds};
 
 /// The trace to record.
@@ -74,14 +76,18 @@ impl Recording {
     ///
     /// # Errors
     /// The trace cannot be written to, or the touches of mapped files cannot be seen.
-    pub(crate) fn create(options: &TraceOptions, command: &[OsString]) -> Result<Recording> {
+    pub(crate) fn create(
+        options: &TraceOptions,
+        command: &[OsString],
+        seen_by: SeenBy,
+    ) -> Result<Recording> {
         if options.mapped {
             // The watch that counts is opened later: programs inherit it from then on.
             AddressSpaces::open().map_err(Error::Mapped)?;
         }
         let words = command.iter();
         let words = words.map(|word| word.to_string_lossy().into_owned());
-        let start = Start::now(words.collect(), options.arguments);
+        let start = Start::now(words.collect(), options.arguments, seen_by);
         let program = command.first().map(|program| found_on_path(program));
         Ok(Recording {
             mapped: options.mapped,
@@ -90,15 +96,18 @@ impl Recording {
         })
     }
 
-    /// Of programs that run already, in a cgroup that has a limit if there is one. The kernel may
-    /// lack events of touches of mapped files.
+    /// Of programs that run already, in a cgroup that has a limit if there is one.
     pub(crate) fn of_running(
         options: &TraceOptions,
         group: Option<MemoryGroup>,
-        lacks_touches: bool,
     ) -> Result<Recording> {
-        let start = Start::of_running(options.arguments, group, lacks_touches);
+        let start = Start::of_running(options.arguments, group);
         Recording::starting(options, start)
+    }
+
+    /// Of this the kernel reports.
+    pub(crate) fn seen_by_kernel(&mut self, source: &KernelSource) {
+        self.collector.seen_by_kernel(source.lacks_touches());
     }
 
     fn starting(options: &TraceOptions, start: Start) -> Result<Recording> {
@@ -111,7 +120,7 @@ impl Recording {
         let mut writer = created.map_err(Error::Output)?;
         writer.keep_journal(&start.meta()).map_err(Error::Output)?;
         Ok(Recording {
-            collector: Collector::new(writer, start),
+            collector: Collector::new(writer, start, options.mapped),
             mapped: false,
             hash_names: options.hash_names,
             program: PathBuf::new(),

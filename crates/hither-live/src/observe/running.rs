@@ -6,7 +6,7 @@ use hither_ids::Pid;
 use hither_kernel::pid_namespace::ForeignProcesses;
 use hither_kernel::process::was_started_by;
 
-use super::intern::{Image, NamespacedPid};
+use super::streams::{Image, NamespacedPid};
 
 /// The ids, in this pid namespace, of processes that have one of these images and still run, and of
 /// those that have the library `attached`: a forked child is silent until it uses a file. A process

@@ -4,8 +4,9 @@ use hither_ids::FileKey;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_trace::schema::{AccessRow, ObjectRow, ProcessRow, RowOp, ThreadRow};
 
-use super::intern::{Definitions, Numbers, Stream, Streams};
+use super::intern::{Definitions, Numbers};
 use super::order::Timed;
+use super::streams::{Stream, Streams};
 
 /// An access on its way to the trace.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Event {
     pub(super) node: u32,
     pub(super) op: RowOp,
     pub(super) in_kernel: bool,
+    /// Of its call site no more is known than the program and the file.
+    pub(super) unknown_site: bool,
 }
 
 impl Timed for Event {

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use hither_kernel::file_id::FileId;
 use hither_kernel::page_cache::{CachedFile, PageCache, ThisPageCache};
 use hither_kernel::syscalls;
-use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
+use hither_live::{Beside, SessionOptions};
 
 use libraries::Libraries;
 
@@ -55,7 +55,8 @@ pub(crate) fn recorder<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) 
 pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -> RecordOptions {
     RecordOptions {
         command: command.iter().cloned().map(Into::into).collect(),
-        preload: preload(),
+        preload: Some(preload()),
+        beside: Beside::No,
         session: SessionOptions::default(),
         trace: trace(folder.join("t.hither")),
     }

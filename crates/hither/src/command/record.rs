@@ -51,8 +51,8 @@ pub(super) struct Record {
     #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
 
-    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64). Of
-    /// programs that run already, also 0: by program and file alone, which costs them less
+    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64). By
+    /// the kernel's events, also 0: by program and file alone, which costs programs less
     #[arg(
         long,
         value_name = "N",
@@ -106,8 +106,8 @@ impl Subcommand for Record {
             ui.note(format_args!("the trace is {}", output.display()));
             return Ok(ExitCode::SUCCESS);
         }
-        if self.frames == 0 {
-            bail!("--frames 0 is for programs that run already");
+        if self.frames == 0 && !self.recording.is_by_kernel() {
+            bail!("--frames 0 is for what the kernel reports (-p, --seen-by=kernel)");
         }
         let session = SessionOptions {
             frames_max: usize::from(self.frames),

@@ -23,7 +23,7 @@ use hither_analysis::run_plan::RunPlan;
 use hither_kernel_events::{Obstacle, Scope};
 use hither_live::observe::{TraceOptions, unseen};
 use hither_live::{
-    AttachOptions, Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions,
+    AttachOptions, Beside, Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions,
     has_one_node, memory_group,
 };
 use hither_service::metrics;
@@ -523,6 +523,7 @@ impl Run {
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
             record,
+            beside: Beside::No,
             session,
         })
     }

@@ -185,7 +185,9 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
     let compiled = lab.run("sh -c 'gcc -static -o fixed a.c && gcc -o plain a.c'");
     assert_eq!(compiled.code, 0, "{compiled}");
     let of = |command: &str| {
-        let recorded = lab.run(&format!("hither record --force -o t.hither -- {command}"));
+        let recorded = lab.run(&format!(
+            "hither record --force -o t.hither --seen-by=library -- {command}"
+        ));
         assert_eq!(recorded.code, 0, "{recorded}");
         let first = recorded.stderr.lines().next().unwrap_or("").to_owned();
         let text = lab.run("hither advise t.hither").stdout().to_owned();

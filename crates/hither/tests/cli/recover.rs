@@ -88,7 +88,8 @@ fn a_file_that_may_not_grow_cuts_the_trace_too() {
 fn kill_recorder(lab: &Lab) {
     let mut recorder = lab
         .command("hither")
-        .args(["record", "-q", "-o", "t.hither", "--", "sh", "-c"])
+        .args(["record", "-q", "-o", "t.hither", "--seen-by=library"])
+        .args(["--", "sh", "-c"])
         .arg("until [ -e stop ]; do cat data >/dev/null; sleep 0.01; done; mv stop stopped")
         .spawn()
         .unwrap();

@@ -161,7 +161,8 @@ fn a_call_site_has_the_signature_that_the_library_gives_it() {
     let running = record(folder, &program);
     let program = program.to_str().expect("text");
     let mut library = Command::new(env!("CARGO_BIN_EXE_hither"))
-        .args(["record", "-o", "l.hither", "--", program, "one", "two"])
+        .args(["record", "-o", "l.hither", "--seen-by=library", "--"])
+        .args([program, "one", "two"])
         .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

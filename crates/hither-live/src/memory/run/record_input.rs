@@ -5,7 +5,7 @@ use hither_session::session::RingInfo;
 
 use super::super::event::Input;
 use crate::mechanism::Origin;
-use crate::observe::intern::NamespacedPid;
+use crate::observe::streams::NamespacedPid;
 
 /// The input that a record makes, if any, and its time.
 pub(super) fn input_of(origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
@@ -119,7 +119,8 @@ mod tests {
     use hither_ids::{Address, Pid, Tid};
 
     use super::*;
-    use crate::observe::intern::{Definitions, Streams};
+    use crate::observe::intern::Definitions;
+    use crate::observe::streams::Streams;
 
     #[test]
     fn records_are_inputs_of_the_time_at_which_they_were_made() {

@@ -13,6 +13,8 @@ use hither_session::program_session::{Producer, ProgramSession, Pushed};
 use hither_session::session::{RingInfo, Session, SessionOptions};
 use hither_trace::{LoadOptions, Trace};
 
+use hither_trace::schema::MemoryNode;
+
 use super::*;
 use crate::event_loop::EventLoop;
 use crate::event_source::{EventSource, TakeRecord};
@@ -35,7 +37,7 @@ fn fixture() -> Fixture {
     .expect("a session");
     let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
     let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
-    let mut start = Start::now(vec!["tool".to_owned()], true);
+    let mut start = Start::now(vec!["tool".to_owned()], true, SeenBy::Library);
     start.time_ns = 1000;
     start.nodes = vec![
         MemoryNode {
@@ -50,7 +52,7 @@ fn fixture() -> Fixture {
         },
     ];
     Fixture {
-        collector: Collector::new(writer, start),
+        collector: Collector::new(writer, start, false),
         folder,
         state: RunState::new(session, 1),
         attached,

@@ -12,7 +12,7 @@ use hither_kernel::{page_cache, samplers, this_process};
 use hither_kernel_events::{Kind, Probe, Source};
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
-use hither_live::{SessionOptions, replication};
+use hither_live::{Beside, SessionOptions, replication};
 use hither_session::memory_limits;
 use serde_json::json;
 
@@ -180,7 +180,8 @@ fn trial() -> Result<String, String> {
     let command = ["sh", "-c", "cat /proc/self/exe > /dev/null"];
     let options = RecordOptions {
         command: command.map(OsString::from).into(),
-        preload: preload::library().map_err(|error| text(&format!("{error:#}")))?,
+        preload: Some(preload::library().map_err(|error| text(&format!("{error:#}")))?),
+        beside: Beside::No,
         session: SessionOptions::default(),
         trace: TraceOptions {
             output: folder.path().join("trial.hither"),

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
 use hither_kernel::page_cache::PageCacheError;
 use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary, TraceOptions};
-use hither_live::{Error, SessionOptions};
+use hither_live::{Beside, Error, SessionOptions};
 
 use super::trace_output::hint;
 use crate::exit;
@@ -47,6 +47,29 @@ pub(crate) struct RecordingArgs {
     /// folder stay in one folder. Programs and their functions keep their names.
     #[arg(long, conflicts_with = "mapped", hide_short_help = true)]
     hash_names: bool,
+
+    /// Have the library in the programs say what they do, or the kernel
+    ///
+    /// The library sees each call, with its bytes. The kernel sees pages of the page cache, by
+    /// whatever way they are read, of all programs, static and setuid ones too. By default, both
+    /// are recorded where the kernel's events can be had (root, or CAP_BPF and CAP_PERFMON; Linux
+    /// 5.15): what both see counts once, as the library sees it.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SOURCE",
+        conflicts_with = "running",
+        hide_short_help = true
+    )]
+    seen_by: Option<SeenBy>,
+}
+
+/// Who says what programs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SeenBy {
+    Library,
+    Kernel,
+    Both,
 }
 
 impl RecordingArgs {
@@ -59,6 +82,11 @@ impl RecordingArgs {
             arguments: !self.no_arguments && !self.hash_names,
             hash_names: self.hash_names,
         }
+    }
+
+    /// Whether the kernel alone reports.
+    pub(crate) fn is_by_kernel(&self) -> bool {
+        self.seen_by == Some(SeenBy::Kernel)
     }
 }
 
@@ -78,10 +106,25 @@ pub(crate) fn record(
     session: SessionOptions,
     ui: &Ui,
 ) -> anyhow::Result<ExitStatus> {
+    if recording.is_by_kernel() && recording.mapped {
+        bail!(
+            "--mapped samples touches in programs with the library, which --seen-by=kernel is \
+               without"
+        );
+    }
     note_recoverable(output, ui);
     let options = RecordOptions {
         command: command.to_vec(),
-        preload: preload::library()?,
+        preload: if recording.is_by_kernel() {
+            None
+        } else {
+            Some(preload::library()?)
+        },
+        beside: match recording.seen_by {
+            None => Beside::IfPossible,
+            Some(SeenBy::Both) => Beside::Yes,
+            Some(SeenBy::Library | SeenBy::Kernel) => Beside::No,
+        },
         session,
         trace: recording.trace(output),
     };

@@ -1,0 +1,189 @@
+//! `hither record -- CMD` where the kernel reports beside the library.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::observing::can_observe;
+use crate::{PAGE, hither, stat};
+
+/// Bytes of the file that is read.
+const BYTES: u64 = 300 * PAGE + 100;
+
+/// The last argument says how the file is read.
+const READER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char bytes[1 << 16];
+static int data;
+
+/* No function of libc. */
+static long call(long number, long a, long b, long c, long d) {
+    register long last __asm__("r10") = d;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(last)
+        : "rcx", "r11", "memory");
+    return result;
+}
+
+static void *thread(void *unused) {
+    off_t at = 0;
+    for (long got; (got = pread(data, bytes, sizeof bytes, at)) > 0; at += got) {}
+    return unused;
+}
+
+int main(int count, char **words) {
+    const char *how = words[count - 1];
+    data = open("data", O_RDONLY);
+    if (!strcmp(how, "reads")) {
+        while (read(data, bytes, sizeof bytes) > 0) {}
+    } else if (!strcmp(how, "calls")) {
+        off_t at = 0;
+        for (long got; (got = call(17, data, (long)bytes, sizeof bytes, at)) > 0; at += got) {}
+    } else if (!strcmp(how, "sends")) {
+        int copy = open("copy", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        while (sendfile(copy, data, 0, sizeof bytes) > 0) {}
+    } else if (!strcmp(how, "threads")) {
+        pthread_t others[4];
+        for (int i = 0; i < 4; i++) pthread_create(others + i, 0, thread, 0);
+        for (int i = 0; i < 4; i++) pthread_join(others[i], 0);
+    } else if (!strcmp(how, "touches")) {
+        struct stat about;
+        fstat(data, &about);
+        volatile char *all = mmap(0, about.st_size, PROT_READ, MAP_SHARED, data, 0);
+        for (long at = 0; at < about.st_size; at += 4096) (void)all[at];
+    }
+    return 0;
+}
+"#;
+
+fn build(folder: &Path, name: &str, flags: &[&str]) {
+    fs::write(folder.join("reader.c"), READER).expect("written");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-o", name, "reader.c", "-pthread"])
+        .args(flags)
+        .current_dir(folder)
+        .status();
+    assert!(gcc.expect("gcc starts").success());
+}
+
+/// Bytes that were read of the file, by whomever, and by the kernel's events alone of any.
+#[derive(Debug, PartialEq)]
+struct Read {
+    data: u64,
+    alone: u64,
+}
+
+/// Records a command, and how it was seen.
+fn recorded(folder: &Path, options: &[&str], command: &[&str]) -> (Read, Value) {
+    let words = ["record", "-q", "--force", "-o", "t.hither"].iter();
+    let words: Vec<&str> = words
+        .chain(options)
+        .chain(&["--"])
+        .chain(command)
+        .copied()
+        .collect();
+    let output = hither(folder, &words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let document = stat(folder, "t.hither");
+    let bytes = |value: &Value| value.as_u64().unwrap_or(0);
+    let read = Read {
+        data: bytes(&document["bytes"]["read"]),
+        alone: bytes(&document["trace"]["coverage"]["kernel_alone_bytes"]),
+    };
+    (read, document)
+}
+
+#[test]
+fn what_both_have_seen_counts_once_and_what_either_has_seen_is_there() {
+    if !can_observe() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    build(folder, "dynamic", &[]);
+    build(folder, "fixed", &["-static"]);
+    fs::write(folder.join("data"), vec![7; BYTES as usize]).expect("written");
+    let pages = BYTES.next_multiple_of(PAGE);
+    for (how, times) in [("reads", 1), ("sends", 1), ("threads", 4)] {
+        let (library, _) = recorded(folder, &["--seen-by=library"], &["./dynamic", how]);
+        let (both, _) = recorded(folder, &["--seen-by=both"], &["./dynamic", how]);
+        let expected = Read {
+            data: times * BYTES,
+            alone: 0,
+        };
+        assert_eq!((&library, &both), (&expected, &expected), "{how}");
+        let (kernel, _) = recorded(folder, &["--seen-by=kernel"], &["./dynamic", how]);
+        assert!(kernel.data >= times * pages, "{how}: {kernel:?}");
+        // Without the library.
+        let (fixed, _) = recorded(folder, &[], &["./fixed", how]);
+        assert_eq!(fixed.data, times * pages, "{how}");
+        assert_eq!(fixed.alone, times * pages, "{how}");
+    }
+    // The library does not see these.
+    let (library, _) = recorded(folder, &["--seen-by=library"], &["./dynamic", "calls"]);
+    assert_eq!(library.data, 0);
+    let (both, document) = recorded(folder, &[], &["./dynamic", "calls"]);
+    assert_eq!((both.data, both.alone), (pages, pages));
+    assert_eq!(document["stats"]["processes"], 1, "{document}");
+    // Both use the file, which is one.
+    let script = "./dynamic reads; ./fixed reads; ./dynamic calls";
+    let (_, document) = recorded(folder, &[], &["sh", "-c", script]);
+    let objects = document["stats"]["blocks"].as_u64().unwrap_or(0);
+    let few = 40;
+    assert!(
+        (pages / PAGE..pages / PAGE + few).contains(&objects),
+        "{document}"
+    );
+}
+
+#[test]
+fn first_touches_of_mapped_files_are_recorded() {
+    if !can_observe() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    build(folder, "dynamic", &[]);
+    fs::write(folder.join("data"), vec![7; BYTES as usize]).expect("written");
+    let (_, document) = recorded(folder, &["--seen-by=library"], &["./dynamic", "touches"]);
+    assert_eq!(document["stats"]["references"], 0);
+    let (_, document) = recorded(folder, &[], &["./dynamic", "touches"]);
+    let references = document["stats"]["references"].as_u64().unwrap_or(0);
+    assert!((1..=BYTES / PAGE + 1).contains(&references), "{document}");
+    // A program that uses no file has no references, whatever its loader does.
+    let (_, document) = recorded(folder, &[], &["./dynamic", "nothing"]);
+    assert_eq!(document["stats"]["references"], 0, "{document}");
+}
+
+#[test]
+fn a_read_in_another_pid_namespace_counts_once() {
+    if !can_observe() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    build(folder, "dynamic", &[]);
+    fs::write(folder.join("data"), vec![7; BYTES as usize]).expect("written");
+    let inside = ["unshare", "--pid", "--fork", "./dynamic"];
+    let able = Command::new(inside[0])
+        .args(["--pid", "--fork", "true"])
+        .status();
+    assert!(able.expect("unshare starts").success());
+    for how in ["reads", "threads"] {
+        let command: Vec<&str> = inside.iter().chain(&[how]).copied().collect();
+        let (library, _) = recorded(folder, &["--seen-by=library"], &command);
+        let (both, _) = recorded(folder, &[], &command);
+        assert_eq!(both.data - both.alone, library.data, "{how}: {both:?}");
+        assert!(both.alone < BYTES / 4, "{how}: {both:?}");
+    }
+}
