@@ -10,6 +10,7 @@ mod address_space;
 mod alarm;
 mod elf;
 mod guess;
+mod names;
 mod stacks;
 mod walk;
 
@@ -19,7 +20,7 @@ use std::fs;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use hither_core::references::INDEX_MAX;
@@ -30,16 +31,16 @@ use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, What};
 use hither_kernel_events::stack::STACK_BYTES_MAX;
-use hither_kernel_events::{Mounts, Observer, Options, Scope, Source, UserStack};
+use hither_kernel_events::{Observer, Options, Scope, Source, UserStack};
 use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use self::alarm::Alarm;
+use self::names::Names;
 use self::stacks::Stacks;
 use crate::error::{Error, Result};
 use crate::event_source::{EventSource, TakeRecord};
-use crate::polling::Periodic;
 
 /// The library's rings have the indices below.
 const FIRST_INDEX: usize = 1 << 16;
@@ -49,9 +50,6 @@ const FIRST_IMAGE: u32 = 1 << 31;
 
 /// As much of a program's arguments as the library sends.
 const ARGUMENTS_BYTES_MAX: usize = 1024;
-
-/// How often it is looked up where file systems are mounted, at most.
-const MOUNTS_PERIOD_NS: u64 = 1_000_000_000;
 
 /// No page that a trace can have has a higher number.
 const PAGES_MAX: u64 = INDEX_MAX as u64;
@@ -113,8 +111,7 @@ struct Named {
     /// Accesses have call sites.
     with_sites: bool,
     modules: FxHashSet<u64>,
-    mounts: Mounts,
-    read_mounts: Periodic,
+    names: Names,
 }
 
 impl Named {
@@ -131,8 +128,7 @@ impl Named {
             stacks: Stacks::new(frames_max.unwrap_or(0)),
             with_sites: frames_max.is_some(),
             modules: FxHashSet::default(),
-            mounts: Mounts::default(),
-            read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
+            names: Names::new(),
         }
     }
 }
@@ -260,7 +256,7 @@ impl Named {
                 is_outside,
                 stack,
             } => {
-                // An event of another processor may come before that of the file.
+                // There may have been no room for its names.
                 let object = self.files.get(&file).copied();
                 let Some(object) = object.unwrap_or(Some(id_of(file).key())) else {
                     return;
@@ -306,19 +302,24 @@ impl Named {
                     self.files.insert(file, None);
                     return;
                 }
-                let path = self.path(file, names.path(), is_cut, event.time_ns);
+                let (process, now_ns) = (event.process, event.time_ns);
+                let below_root = names.path();
+                let of = &mut self.names;
+                let name = of.of(process, file.device, below_root, is_cut, now_ns);
                 let id = id_of(file);
                 let ring = self.ring(event, take);
                 let object = id.key();
                 self.files.insert(file, Some(object));
-                let defined = Record::Object {
-                    object,
-                    id,
-                    size,
-                    asked_pages: None,
-                    path: path.as_os_str().as_bytes(),
-                };
-                take(&ring, defined);
+                for path in name.paths() {
+                    let defined = Record::Object {
+                        object,
+                        id,
+                        size,
+                        asked_pages: None,
+                        path: path.as_os_str().as_bytes(),
+                    };
+                    take(&ring, defined);
+                }
             }
             // It announces itself by its first event. Until it executes a program, it is its
             // parent's.
@@ -326,6 +327,7 @@ impl Named {
                 // Its number may have been another's, whose end was not seen.
                 self.forget(event.process);
                 self.stacks.fork(parent, event.process);
+                self.names.fork(parent, event.process);
                 if !self.abouts.contains_key(&parent) {
                     self.look_up(parent);
                 }
@@ -351,7 +353,10 @@ impl Named {
                 };
                 self.abouts.entry(event.process).or_insert_with(about);
             }
-            What::Exit => self.forget(event.process),
+            What::Exit => {
+                self.forget(event.process);
+                self.names.forget(event.process);
+            }
         }
     }
 
@@ -406,6 +411,7 @@ impl Named {
         let about = About::of(process);
         if !about.exe.as_os_str().is_empty() {
             self.abouts.insert(process, about);
+            self.names.look_up(process);
         }
     }
 
@@ -473,30 +479,6 @@ impl Named {
         let threads = self.images.remove(&process).map(|image| image.threads);
         let threads = threads.into_iter().flat_map(FxHashMap::into_values);
         self.free.extend(threads);
-    }
-
-    /// Where a file is. File systems may be mounted meanwhile.
-    fn path(
-        &mut self,
-        file: File,
-        below_root: Option<PathBuf>,
-        is_cut: bool,
-        now_ns: u64,
-    ) -> PathBuf {
-        let Some(below_root) = below_root else {
-            return "(no name)".into();
-        };
-        if is_cut {
-            return Path::new("...").join(below_root);
-        }
-        let mut found = self.mounts.path(file.device, &below_root);
-        if found.is_none() && self.read_mounts.is_due(now_ns) {
-            self.mounts = Mounts::read().unwrap_or_default();
-            found = self.mounts.path(file.device, &below_root);
-        }
-        // Of a container, or of a disk that is not mounted here.
-        let elsewhere = || Path::new("(elsewhere)").join(&below_root);
-        found.unwrap_or_else(elsewhere)
     }
 }
 
