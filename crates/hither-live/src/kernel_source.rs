@@ -41,6 +41,7 @@ use self::names::Names;
 use self::stacks::Stacks;
 use crate::error::{Error, Result};
 use crate::event_source::{EventSource, TakeRecord};
+use crate::file_filter::FileFilter;
 
 /// The library's rings have the indices below.
 const FIRST_INDEX: usize = 1 << 16;
@@ -82,6 +83,7 @@ pub(crate) struct KernelSource {
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) scope: Scope,
+    pub(crate) files: FileFilter,
     /// Also what other programs use of the files.
     pub(crate) others: bool,
     /// Also what comes into the page cache.
@@ -103,6 +105,12 @@ struct Named {
     index_count: usize,
     /// Files that were reported. None of those that are not recorded.
     files: FxHashMap<File, Option<FileKey>>,
+    /// Which of them are.
+    wanted: FileFilter,
+    /// Those of which the kernel is to report no more.
+    to_exclude: Vec<File>,
+    /// Events of files whose names were lost, where it depends on the name what is recorded.
+    unnamed: u64,
     /// Events that cannot be.
     damaged: u64,
     /// Programs, and the files that each uses.
@@ -115,7 +123,7 @@ struct Named {
 }
 
 impl Named {
-    fn new(frames_max: Option<usize>) -> Named {
+    fn new(frames_max: Option<usize>, wanted: FileFilter) -> Named {
         Named {
             abouts: FxHashMap::default(),
             images: FxHashMap::default(),
@@ -123,6 +131,9 @@ impl Named {
             free: VecDeque::new(),
             index_count: 0,
             files: FxHashMap::default(),
+            wanted,
+            to_exclude: Vec::new(),
+            unnamed: 0,
             damaged: 0,
             sites: FxHashSet::default(),
             stacks: Stacks::new(frames_max.unwrap_or(0)),
@@ -162,6 +173,8 @@ impl KernelSource {
             scope: observed.scope.clone(),
             kinds: kinds.collect(),
             others: observed.others,
+            devices: observed.files.devices.clone(),
+            excludes: observed.files.is_by_name(),
             stack_bytes: match observed.frames_max {
                 None | Some(0) => 0,
                 Some(_) => STACK_BYTES_MAX,
@@ -179,7 +192,7 @@ impl KernelSource {
             Scope::Processes(processes) => &processes[..],
             Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
         };
-        let mut named = Named::new(frames_max);
+        let mut named = Named::new(frames_max, observed.files.clone());
         processes.iter().for_each(|&process| named.look_up(process));
         Ok(KernelSource {
             observer,
@@ -211,6 +224,10 @@ impl EventSource for KernelSource {
         }
         let count = observer.drain(until_ns, &mut |event| named.take(&event, take));
         named.stacks.tell(observer);
+        for file in named.to_exclude.drain(..) {
+            // What is reported of it all the same is left out here.
+            let _ = observer.exclude(file);
+        }
         count
     }
 
@@ -220,7 +237,7 @@ impl EventSource for KernelSource {
 
     fn lost(&self) -> Lost {
         let lost = self.observer.lost();
-        let events = lost.events() - lost.damaged;
+        let events = lost.events() - lost.damaged + self.named.unnamed;
         Lost {
             events,
             // Of each at least a page.
@@ -256,9 +273,16 @@ impl Named {
                 is_outside,
                 stack,
             } => {
-                // There may have been no room for its names.
-                let object = self.files.get(&file).copied();
-                let Some(object) = object.unwrap_or(Some(id_of(file).key())) else {
+                let object = match self.files.get(&file) {
+                    Some(object) => *object,
+                    // There was no room for its names.
+                    None if self.wanted.is_by_name() => {
+                        self.unnamed += 1;
+                        None
+                    }
+                    None => Some(id_of(file).key()),
+                };
+                let Some(object) = object else {
                     return;
                 };
                 if last_page >= PAGES_MAX {
@@ -295,17 +319,20 @@ impl Named {
                 names,
                 is_cut,
             } => {
-                if self.files.contains_key(&file) {
-                    return;
-                }
-                if mode & TYPE_OF_FILE != REGULAR_FILE {
-                    self.files.insert(file, None);
-                    return;
+                match self.files.get(&file) {
+                    Some(Some(_)) => return,
+                    // The kernel has forgotten it.
+                    Some(None) => return self.leave_out(file),
+                    None if mode & TYPE_OF_FILE != REGULAR_FILE => return self.leave_out(file),
+                    None => {}
                 }
                 let (process, now_ns) = (event.process, event.time_ns);
                 let below_root = names.path();
                 let of = &mut self.names;
                 let name = of.of(process, file.device, below_root, is_cut, now_ns);
+                if !self.wanted.has_name(&name.seen) {
+                    return self.leave_out(file);
+                }
                 let id = id_of(file);
                 let ring = self.ring(event, take);
                 let object = id.key();
@@ -357,6 +384,15 @@ impl Named {
                 self.forget(event.process);
                 self.names.forget(event.process);
             }
+        }
+    }
+
+    /// Nothing is recorded of a file. The kernel is to report no more of it, where it excludes
+    /// files.
+    fn leave_out(&mut self, file: File) {
+        self.files.insert(file, None);
+        if self.wanted.is_by_name() {
+            self.to_exclude.push(file);
         }
     }
 
@@ -563,6 +599,45 @@ impl About {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bytes of an event of the kernel's side, about a regular file: its fixed part, and more.
+    fn bytes_of(kind: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 48];
+        bytes[8] = 7;
+        bytes[46] = kind;
+        [&bytes, rest].concat()
+    }
+
+    #[test]
+    fn nothing_is_recorded_of_a_file_that_is_not_wanted_however_often_it_is_named() {
+        let mode = [[0; 8], u64::from(REGULAR_FILE).to_ne_bytes()].concat();
+        let mut named_bytes = bytes_of(8, &[&mode[..], b"data\0"].concat());
+        named_bytes[40] = 5;
+        let file_named = Event::decode(&named_bytes).expect("an event");
+        let read_bytes = bytes_of(Kind::Read as u8, &[0; 16]);
+        let read = Event::decode(&read_bytes).expect("an event");
+        let recorded = |glob: &str, events: &[Event<'_>]| {
+            let wanted = FileFilter {
+                globs: vec![glob.parse().expect("a glob")],
+                ..FileFilter::default()
+            };
+            let (mut named, mut records) = (Named::new(None, wanted), 0);
+            for event in events {
+                named.take(event, &mut |_, _| records += 1);
+            }
+            (records, named.unnamed, named.to_exclude)
+        };
+        let What::File { file, .. } = file_named.what else {
+            panic!("{file_named:?}");
+        };
+        let twice = [file_named, read, file_named];
+        assert_eq!(recorded("/data", &twice), (0, 0, vec![file, file]));
+        // Its names were lost.
+        assert_eq!(recorded("/data", &[read]), (0, 1, Vec::new()));
+        let (records, _, excluded) = recorded("**/data", &twice);
+        // The process, the file and the read.
+        assert_eq!((records, excluded), (3, Vec::new()));
+    }
 
     #[test]
     fn what_is_mapped_around_a_touch_is_no_touch() {

@@ -16,6 +16,7 @@ use hither_session::session::{Session, SessionOptions};
 use crate::decision_log::LogFile;
 use crate::error::{Conflict, Error, Result};
 use crate::event_loop::{EventLoop, Sink, StatusPublisher};
+use crate::file_filter::FileFilter;
 use crate::file_placement::{
     self, FilePlacementMechanism, FilePlacementOptions, FilePlacementReport,
 };
@@ -185,11 +186,13 @@ impl Mechanisms {
     pub(crate) fn kernel_source(
         &self,
         scope: &Scope,
+        files: &FileFilter,
         frames_max: Option<usize>,
     ) -> Result<KernelSource> {
         let page_cache = self.page_cache.as_ref();
         KernelSource::observe(&Observed {
             scope: scope.clone(),
+            files: files.clone(),
             others: page_cache.is_some(),
             inserted: page_cache.is_some_and(|of| of.budget.is_limit()),
             frames_max,
@@ -260,7 +263,8 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     let mut state = RunState::new(session, file_users);
     if by_kernel {
         let frames_max = needs.kernel_frames(options.session.frames_max);
-        let source = mechanisms.kernel_source(&Scope::Started, frames_max)?;
+        let source =
+            mechanisms.kernel_source(&Scope::Started, &FileFilter::default(), frames_max)?;
         state.add_source(Box::new(source));
     }
     recording

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "record_running/containers.rs"]
 mod containers;
+#[path = "record_running/files.rs"]
+mod files;
 #[path = "record_running/sites.rs"]
 mod sites;
 

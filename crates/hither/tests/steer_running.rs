@@ -167,6 +167,30 @@ fn a_job_that_runs_already_leaves_nothing_cached_but_what_others_use() {
     assert!((missing..=missing + MIB).contains(&read), "{figures}");
 }
 
+#[test]
+fn only_chosen_files_of_a_job_are_steered() {
+    if !can_observe() {
+        return;
+    }
+    let folder = folder();
+    let folder = folder.path();
+    let [chosen, other] = ["chosen", "other"].map(|name| folder.join(name));
+    uncached(&chosen, 16);
+    uncached(&other, 16);
+    let mut command = Command::new(compiled(folder));
+    command.args([&chosen, &other]);
+    let mut reader = Reader::of(command);
+    let pid = reader.child.id().to_string();
+    let glob = chosen.to_str().expect("a name");
+    let agent = attach(folder, &["--no-cache", "-p", &pid, "--files", glob]);
+    reader.read_once();
+    reader.end();
+    let output = agent.wait_with_output().expect("waited for");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(cached(&chosen, 0, 16 * MIB), 0, "{output:?}");
+    assert_eq!(cached(&other, 0, 16 * MIB), 16 * MIB, "{output:?}");
+}
+
 /// The job names its file as it sees it, and hither opens it by its layer.
 #[test]
 fn a_job_in_a_container_leaves_nothing_cached() {
@@ -197,7 +221,7 @@ fn a_job_in_a_container_leaves_nothing_cached() {
     reader.read_once();
     drop_pages(&data);
     let pid = reader.child.id().to_string();
-    let agent = attach(folder, &["--no-cache", "-p", &pid]);
+    let agent = attach(folder, &["--no-cache", "-p", &pid, "--files", "/data"]);
     reader.read_once();
     let before = cached(&data, 0, 16 * MIB);
     reader.end();

@@ -10,6 +10,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{InFileSystem, Mount, Mounts, unescape};
+use crate::error::Error;
+use crate::event::Device;
+
+impl Mounts {
+    /// The devices of the files in the file system of a path, as the kernel's events have them: its
+    /// own, or those of an overlay's layers. There is at least one.
+    pub fn devices(&self, path: &Path) -> Result<Vec<Device>, Error> {
+        let full = fs::canonicalize(path).map_err(|source| Error::Read {
+            path: path.display().to_string(),
+            source,
+        })?;
+        let mount = self.of(&full);
+        let mount = mount.ok_or_else(|| Error::NotMounted(path.display().to_string()))?;
+        let layers = layers(mount, self);
+        let mut devices: Vec<Device> = layers.into_iter().map(|layer| layer.device).collect();
+        if devices.is_empty() {
+            devices.push(mount.device);
+        }
+        devices.sort_unstable();
+        devices.dedup();
+        Ok(devices)
+    }
+}
 
 /// Where the layers of an overlay are that are found here. Of another file system there are none.
 pub(super) fn layers(mount: &Mount, here: &Mounts) -> Vec<InFileSystem> {
@@ -108,7 +131,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::Device;
 
     fn named(options: &str) -> Vec<String> {
         let layers = paths(options.as_bytes()).into_iter();

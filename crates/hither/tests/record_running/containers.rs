@@ -78,3 +78,15 @@ fn files_have_the_names_that_the_container_sees() {
         assert_eq!(read, BTreeMap::from(expected), "{arguments:?}");
     }
 }
+
+#[test]
+fn files_are_chosen_by_the_names_that_the_container_sees() {
+    if !can_observe() {
+        return;
+    }
+    let Some(read) = recorded(&DATA, &["--files", "/data/l*"]) else {
+        return;
+    };
+    let names: Vec<&str> = read.keys().map(String::as_str).collect();
+    assert_eq!(names, ["/data/linked", "/data/lower"]);
+}
