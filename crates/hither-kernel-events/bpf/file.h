@@ -8,10 +8,30 @@
 
 #include "observer.h"
 
-/* Whether something was reported of the file. */
+/* Whether something was reported of the file, and more is wanted. */
 static ALWAYS_INLINE bool is_known(struct file_key *file)
 {
-	return with_files && bpf_map_lookup_elem(&files, file);
+	u8 *known;
+
+	if (!with_files)
+		return 0;
+	known = bpf_map_lookup_elem(&files, file);
+	return known && *known == FILE_NAMED;
+}
+
+static ALWAYS_INLINE bool is_excluded(struct file_key *file)
+{
+	u8 *known;
+
+	if (!with_excluded)
+		return 0;
+	known = bpf_map_lookup_elem(&files, file);
+	return known && *known == FILE_EXCLUDED;
+}
+
+static ALWAYS_INLINE bool observes_file(struct file_key *file)
+{
+	return observes_device(file->device) && !is_excluded(file);
 }
 
 /* Whether the pages that a task uses are observed: of the file of this mapping. */
@@ -24,12 +44,10 @@ static ALWAYS_INLINE bool observes(struct task_struct *task, struct address_spac
 		return 0;
 	pages->inode = mapping->host;
 	pages->file = key_of(pages->inode);
-	if (outside) {
-		if (!is_known(&pages->file))
-			return 0;
-		pages->flags = FLAG_OUTSIDE;
-	}
-	return observes_device(pages->file.device);
+	if (!outside)
+		return observes_file(&pages->file);
+	pages->flags = FLAG_OUTSIDE;
+	return observes_device(pages->file.device) && is_known(&pages->file);
 }
 
 /* Copies names into the event, from the file on. */
@@ -83,7 +101,8 @@ static ALWAYS_INLINE bool is_used_again(struct thread *thread, struct file_key *
 	return 0;
 }
 
-/* Sends the names of the file, if nothing was reported of it yet. */
+/* Sends the names of the file, if nothing was reported of it yet. It is known once they are
+ * sent: so they come before the events about its pages, from whichever processor. */
 static FUNCTION void know(struct task_struct *task, struct thread *thread, struct pages *pages)
 {
 	struct inode *inode = pages->inode;
@@ -92,12 +111,9 @@ static FUNCTION void know(struct task_struct *task, struct thread *thread, struc
 	u32 slot = pages->kind;
 	u32 payload;
 	u16 mode;
-	u8 known = 1;
+	u8 known = FILE_NAMED;
 
 	if (!with_files || is_used_again(thread, &key) || bpf_map_lookup_elem(&files, &key))
-		return;
-	/* Another processor may have been faster. */
-	if (bpf_map_update_elem(&files, &key, &known, BPF_NOEXIST))
 		return;
 	event = bpf_map_lookup_elem(&file_scratch, &slot);
 	if (!event)
@@ -112,9 +128,9 @@ static FUNCTION void know(struct task_struct *task, struct thread *thread, struc
 	payload = event->common.payload;
 	if (payload > sizeof(event->names))
 		payload = 0;
-	if (send(event, __builtin_offsetof(struct file_event, names) + payload, EVENT_FILE)) {
-		bpf_map_delete_elem(&files, &key);
-		if (thread)
-			thread->file.inode = 0;
-	}
+	if (!send(event, __builtin_offsetof(struct file_event, names) + payload, EVENT_FILE))
+		/* By now it may be excluded. */
+		bpf_map_update_elem(&files, &key, &known, BPF_NOEXIST);
+	else if (thread)
+		thread->file.inode = 0;
 }

@@ -74,6 +74,8 @@ static ALWAYS_INLINE void report_folio(struct address_space *mapping, u64 page,
 	if (!observed && ((kind == EVENT_DIRTY && !with_others) || task->tgid == own_process ||
 			  !is_known(&pages.file)))
 		return;
+	if (observed && is_excluded(&pages.file))
+		return;
 	if (!observed)
 		pages.flags = FLAG_OUTSIDE;
 	pages.first = page;

@@ -14,6 +14,8 @@ const volatile u32 own_process = 0;
 const volatile u32 scope = SCOPE_EVERYTHING;
 const volatile u32 with_devices = 0;
 const volatile u32 with_files = 0;
+/* Whether user space may exclude files. */
+const volatile u32 with_excluded = 0;
 /* Whether what the observing process starts is followed. */
 const volatile u32 with_started = 0;
 /* Whether it is said what others use of the files that observed processes have used. */
@@ -76,7 +78,15 @@ struct file_key {
 	u32 generation;
 };
 
-/* The files that were named, those used last. */
+/* What is known of a file. */
+enum known_file {
+	/* Its names were sent. */
+	FILE_NAMED = 1,
+	/* User space wants to know no more of it. */
+	FILE_EXCLUDED = 2,
+};
+
+/* The files of which something is known, those used last. */
 struct {
 	int (*type)[BPF_MAP_TYPE_LRU_HASH];
 	int (*max_entries)[1 << 16];

@@ -58,7 +58,7 @@ static ALWAYS_INLINE bool is_cached(struct file *file, struct address_space *map
 }
 
 /* Fills in the file, as `observes` does, of a pointer that the verifier knows nothing of. */
-static ALWAYS_INLINE bool observes_file(struct address_space *mapping, struct pages *pages)
+static ALWAYS_INLINE bool observes_file_at(struct address_space *mapping, struct pages *pages)
 {
 	struct inode *inode = read_pointer(&mapping->host);
 	struct super_block *file_system = read_pointer(&inode->i_sb);
@@ -69,7 +69,7 @@ static ALWAYS_INLINE bool observes_file(struct address_space *mapping, struct pa
 	pages->file.inode = number;
 	COPY(pages->file.generation, inode->i_generation);
 	COPY(pages->file.device, file_system->s_dev);
-	return observes_device(pages->file.device);
+	return observes_file(&pages->file);
 }
 
 SEC("tp_btf/sys_exit")
@@ -113,7 +113,7 @@ int read_call(u64 *context)
 	file = file_of(task, descriptor);
 	cached = file_with_pages(file);
 	mapping = read_pointer(&cached->f_mapping);
-	if (!mapping || !is_cached(file, mapping) || !observes_file(mapping, &pages))
+	if (!mapping || !is_cached(file, mapping) || !observes_file_at(mapping, &pages))
 		return 0;
 	/* The new file has the old one's blocks, without a read of them. */
 	if (call == CALL_COPY_FILE_RANGE) {

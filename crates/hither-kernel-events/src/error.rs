@@ -60,7 +60,10 @@ pub enum Error {
         /// The path of another.
         second: String,
     },
-    /// A file of /proc or /sys could not be read.
+    /// No mounted file system has the path.
+    #[error("{0} is in no file system that is mounted here")]
+    NotMounted(String),
+    /// A file of /proc or /sys could not be read, or a given path not be looked up.
     #[error("{path}")]
     Read {
         /// Its path.

@@ -35,6 +35,7 @@ pub use cgroup::Cgroup;
 pub use error::Error;
 pub use event::{Event, Kind};
 pub use mounts::Mounts;
+pub use mounts::foreign::ForeignMounts;
 pub use observer::{Lost, Observer};
 pub use obstacle::Obstacle;
 pub use options::{Options, RING_BYTES, Scope};

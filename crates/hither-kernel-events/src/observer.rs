@@ -12,7 +12,7 @@ use hither_kernel::process_tree::Transferred;
 use crate::attach::Attached;
 use crate::cgroup::Cgroup;
 use crate::error::Error;
-use crate::event::{Event, Kind, What, number};
+use crate::event::{Event, File, Kind, What, number};
 use crate::obstacle::Obstacle;
 use crate::options::{Options, Scope};
 use crate::processes::{children_of, is_alive};
@@ -21,6 +21,12 @@ use crate::stack::{KnownStack, KnownStacks, STACK_BYTES_MAX, StackPlace};
 
 /// The programs, as compiled. aya reads words of it in place.
 pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
+
+/// A `file_key` of `bpf/observer.h`, as bytes.
+type FileMapKey = [u8; 16];
+
+/// The value of a file there that is excluded.
+const FILE_EXCLUDED: u8 = 2;
 
 /// The longest time between two drains, in nanoseconds.
 const DRAIN_PERIOD_MAX_NS: u64 = 100_000_000;
@@ -40,6 +46,7 @@ pub struct Observer {
     ended: PerCpuArray<MapData, [u64; 3]>,
     processes: HashMap<MapData, u32, u8>,
     known_stacks: KnownStacks,
+    files: HashMap<MapData, FileMapKey, u8>,
     attached: Attached,
     damaged: u64,
     /// Processes that are followed until the next drain.
@@ -83,6 +90,7 @@ impl Observer {
             ended: map(&mut programs, "ended")?,
             processes: map(&mut programs, "processes")?,
             known_stacks: KnownStacks::new(map(&mut programs, "known_stacks")?),
+            files: map(&mut programs, "files")?,
             pace: Pace::new(options.ring_bytes),
             attached: Attached::default(),
             damaged: 0,
@@ -198,6 +206,15 @@ impl Observer {
         self.known_stacks.remove(place);
     }
 
+    /// From now on, nothing is reported of this file, where [`Options::excludes`] says so. Events
+    /// that are on their way still come. The kernel's side remembers the files that were used last:
+    /// one that it has forgotten is reported anew.
+    pub fn exclude(&mut self, file: File) -> Result<(), Error> {
+        self.files
+            .insert(file_map_key(file), FILE_EXCLUDED, 0)
+            .map_err(refused("files"))
+    }
+
     /// When the ring has to be drained at the latest (CLOCK_MONOTONIC), so that nothing is lost if
     /// events come four times as fast as they did.
     pub fn deadline_ns(&self) -> u64 {
@@ -247,6 +264,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let stack_bytes = options.stack_bytes.min(STACK_BYTES_MAX);
     let devices = u32::from(!options.devices.is_empty());
     let files = u32::from(options.files);
+    let excluded = u32::from(options.excludes);
     let others = u32::from(options.others);
     let sampled_below = options.sampling.below();
     let cgroup = match &options.scope {
@@ -264,6 +282,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("stack_bytes", &stack_bytes, true)
         .override_global("with_devices", &devices, true)
         .override_global("with_files", &files, true)
+        .override_global("with_excluded", &excluded, true)
         .override_global("with_others", &others, true)
         .override_global("with_started", &started, true)
         .override_global("sampled_below", &sampled_below, true)
@@ -287,6 +306,14 @@ fn map<T: TryFrom<Map, Error = MapError>>(
 ) -> Result<T, Error> {
     let map = programs.take_map(name).ok_or(Error::Missing(name))?;
     T::try_from(map).map_err(refused(name))
+}
+
+fn file_map_key(file: File) -> FileMapKey {
+    let mut key = FileMapKey::default();
+    key[..8].copy_from_slice(&file.inode.to_ne_bytes());
+    key[8..12].copy_from_slice(&file.device.0.to_ne_bytes());
+    key[12..].copy_from_slice(&file.generation.to_ne_bytes());
+    key
 }
 
 fn refused(name: &'static str) -> impl Fn(MapError) -> Error {

@@ -28,6 +28,11 @@ pub struct Options {
     /// Whether files are reported before the first event about their pages. Without, what
     /// leaves the page cache is only seen where the scope is everything.
     pub files: bool,
+    /// Whether files are excluded that were reported ([`Observer::exclude`]): each event then looks
+    /// its file up.
+    ///
+    /// [`Observer::exclude`]: crate::Observer::exclude
+    pub excludes: bool,
     /// Whether it is also reported what other processes use of the files that were reported, and
     /// what comes into the page cache or goes for them.
     pub others: bool,
@@ -51,6 +56,7 @@ impl Default for Options {
             devices: Vec::new(),
             sampling: Sampling::ALL,
             files: true,
+            excludes: false,
             others: false,
             stack_bytes: 0,
             ring_bytes: RING_BYTES,

@@ -20,7 +20,7 @@ use hither_kernel_events::{
 };
 use hither_testing::skip::skip_on_this_machine;
 
-use program::Scratch;
+use program::{Scratch, TestFile};
 use report::{Pages, Report, by, inode, observe, sources};
 
 #[test]
@@ -346,6 +346,54 @@ fn what_others_use_of_the_same_files_is_seen_on_request() {
         assert_eq!(mapped.len(), usize::from(others));
         assert!(mapped.iter().all(|of| of.is_outside && of.last_page >= 10));
         assert_eq!(report.of_file(Kind::Read, &unused), Vec::<&Pages>::new());
+    }
+}
+
+#[test]
+fn nothing_is_reported_of_an_excluded_file() {
+    let Some(scratch) = Scratch::new() else {
+        return;
+    };
+    let unwanted = scratch.file("unwanted", 20, true);
+    let wanted = scratch.file("wanted", 20, true);
+    for (source, excludes) in sources(Kind::Read)
+        .into_iter()
+        .flat_map(|source| [(source, true), (source, false)])
+    {
+        let start = |file| scratch.start("pread", file, &[(0, 4096)]);
+        let first = [start(&unwanted), start(&wanted)];
+        let more = [start(&unwanted), start(&wanted)];
+        let all = first.iter().chain(&more);
+        let others = [start(&unwanted), start(&wanted)];
+        let dropping = scratch.start("drop", &unwanted, &[(0, 0)]);
+        let mut observer = Observer::new(&Options {
+            scope: Scope::Processes(all.map(|program| Pid(program.id())).collect()),
+            excludes,
+            others: true,
+            ..by(source)
+        })
+        .unwrap();
+        first.into_iter().for_each(|program| drop(program.run()));
+        let report = Report::of(&mut observer);
+        let seen = report.of_file(Kind::Read, &unwanted);
+        assert_eq!(seen.len(), 1, "{source}");
+        observer.exclude(seen[0].file).unwrap();
+        more.into_iter().for_each(|program| drop(program.run()));
+        others.into_iter().for_each(|program| drop(program.run()));
+        dropping.run();
+        let report = Report::of(&mut observer);
+        let events = |file: &TestFile| {
+            let is_of = |event: &&Pages| event.file.inode == inode(&file.path);
+            report.pages.iter().filter(is_of).count()
+        };
+        // System calls do not say what others read.
+        let wanted_events = if source == Source::SystemCalls { 1 } else { 2 };
+        assert_eq!(events(&wanted), wanted_events, "{source}");
+        assert_eq!(events(&unwanted) > 0, !excludes, "{source}");
+        let named = report.files.iter();
+        let named = named.filter(|(of, _, _)| of.inode == inode(&unwanted.path));
+        assert_eq!(named.count(), 0);
+        scratch.file("unwanted", 20, true);
     }
 }
 

@@ -14,6 +14,7 @@ use hither_session::session::{Session, SessionOptions};
 
 use crate::error::{Error, Result};
 use crate::event_loop::{EventLoop, Sink, StatusPublisher};
+use crate::file_filter::FileFilter;
 use crate::mechanism::{RunState, SessionNeeds};
 use crate::observe::recording::{Recording, TraceOptions};
 use crate::page_cache::PageCacheOptions;
@@ -28,6 +29,8 @@ const ASK_PERIOD: Duration = Duration::from_millis(50);
 pub struct AttachOptions {
     /// Whose accesses.
     pub scope: Scope,
+    /// To which files.
+    pub files: FileFilter,
     /// Who they are, for `hither top`.
     pub name: String,
     /// The trace to record, if there is to be one.
@@ -61,7 +64,7 @@ pub fn attach(options: &AttachOptions, mut is_over: impl FnMut() -> bool) -> Res
     });
     let needs = needs.chain(recorder).reduce(SessionNeeds::and);
     let frames_max = needs.unwrap_or_default().kernel_frames(options.frames_max);
-    let source = mechanisms.kernel_source(&options.scope, frames_max)?;
+    let source = mechanisms.kernel_source(&options.scope, &options.files, frames_max)?;
     run::begin_log(options.log.as_deref(), active.all())?;
     let (trace, group) = (options.record.as_ref(), memory_group(&options.scope));
     let recording = trace.map(|trace| Recording::of_running(trace, group));

@@ -10,6 +10,7 @@ mod address_space;
 mod alarm;
 mod elf;
 mod guess;
+mod names;
 mod stacks;
 mod walk;
 
@@ -19,7 +20,7 @@ use std::fs;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use hither_core::references::INDEX_MAX;
@@ -31,16 +32,17 @@ use hither_kernel::process::monotonic_ns;
 use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, OwnNumbers, What};
 use hither_kernel_events::stack::STACK_BYTES_MAX;
-use hither_kernel_events::{Mounts, Observer, Options, Scope, Source, UserStack};
+use hither_kernel_events::{Observer, Options, Scope, Source, UserStack};
 use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use self::alarm::Alarm;
+use self::names::Names;
 use self::stacks::Stacks;
 use crate::error::{Error, Result};
 use crate::event_source::{EventSource, TakeRecord};
-use crate::polling::Periodic;
+use crate::file_filter::FileFilter;
 
 /// The library's rings have the indices below.
 const FIRST_INDEX: usize = 1 << 16;
@@ -60,9 +62,6 @@ pub(crate) fn is_kernels(ring: &RingInfo) -> bool {
 
 /// As much of a program's arguments as the library sends.
 const ARGUMENTS_BYTES_MAX: usize = 1024;
-
-/// How often it is looked up where file systems are mounted, at most.
-const MOUNTS_PERIOD_NS: u64 = 1_000_000_000;
 
 /// Longer than a fault takes from the mapping of pages around the address to the look-up of the
 /// page itself.
@@ -114,6 +113,7 @@ impl HeldTouch {
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) scope: Scope,
+    pub(crate) files: FileFilter,
     /// Also what other programs use of the files.
     pub(crate) others: bool,
     /// Also what comes into the page cache.
@@ -144,6 +144,12 @@ struct Named {
     index_count: usize,
     /// Files that were reported. None of those that are not recorded.
     files: FxHashMap<File, Option<FileKey>>,
+    /// Which of them are.
+    wanted: FileFilter,
+    /// Those of which the kernel is to report no more.
+    to_exclude: Vec<File>,
+    /// Events of files whose names were lost, where it depends on the name what is recorded.
+    unnamed: u64,
     /// Events that cannot be.
     damaged: u64,
     /// Programs, and the files that each uses.
@@ -152,12 +158,11 @@ struct Named {
     /// Accesses have call sites.
     with_sites: bool,
     modules: FxHashSet<u64>,
-    mounts: Mounts,
-    read_mounts: Periodic,
+    names: Names,
 }
 
 impl Named {
-    fn new(frames_max: Option<usize>, beside_library: bool) -> Named {
+    fn new(frames_max: Option<usize>, beside_library: bool, wanted: FileFilter) -> Named {
         Named {
             starting: FxHashSet::default(),
             beside_library,
@@ -168,13 +173,15 @@ impl Named {
             free: VecDeque::new(),
             index_count: 0,
             files: FxHashMap::default(),
+            wanted,
+            to_exclude: Vec::new(),
+            unnamed: 0,
             damaged: 0,
             sites: FxHashSet::default(),
             stacks: Stacks::new(frames_max.unwrap_or(0)),
             with_sites: frames_max.is_some(),
             modules: FxHashSet::default(),
-            mounts: Mounts::default(),
-            read_mounts: Periodic::from_start(MOUNTS_PERIOD_NS),
+            names: Names::new(),
         }
     }
 }
@@ -208,6 +215,8 @@ impl KernelSource {
             scope: observed.scope.clone(),
             kinds: kinds.collect(),
             others: observed.others,
+            devices: observed.files.devices.clone(),
+            excludes: observed.files.is_by_name(),
             stack_bytes: match observed.frames_max {
                 None | Some(0) => 0,
                 Some(_) => STACK_BYTES_MAX,
@@ -225,7 +234,8 @@ impl KernelSource {
             Scope::Processes(processes) => &processes[..],
             Scope::Everything | Scope::Started | Scope::Cgroup(_) => &[],
         };
-        let mut named = Named::new(frames_max, observed.beside_library);
+        let wanted = observed.files.clone();
+        let mut named = Named::new(frames_max, observed.beside_library, wanted);
         processes.iter().for_each(|&process| named.look_up(process));
         Ok(KernelSource {
             observer,
@@ -265,6 +275,10 @@ impl EventSource for KernelSource {
         };
         named.give_held(until_ns, take);
         named.stacks.tell(observer);
+        for file in named.to_exclude.drain(..) {
+            // What is reported of it all the same is left out here.
+            let _ = observer.exclude(file);
+        }
         count
     }
 
@@ -274,7 +288,7 @@ impl EventSource for KernelSource {
 
     fn lost(&self) -> Lost {
         let lost = self.observer.lost();
-        let events = lost.events() - lost.damaged;
+        let events = lost.events() - lost.damaged + self.named.unnamed;
         Lost {
             events,
             // Of each at least a page.
@@ -311,9 +325,16 @@ impl Named {
                 is_outside,
                 stack,
             } => {
-                // An event of another processor may come before that of the file.
-                let object = self.files.get(&file).copied();
-                let Some(object) = object.unwrap_or(Some(id_of(file).key())) else {
+                let object = match self.files.get(&file) {
+                    Some(object) => *object,
+                    // There was no room for its names.
+                    None if self.wanted.is_by_name() => {
+                        self.unnamed += 1;
+                        None
+                    }
+                    None => Some(id_of(file).key()),
+                };
+                let Some(object) = object else {
                     return;
                 };
                 if last_page >= PAGES_MAX {
@@ -372,14 +393,20 @@ impl Named {
                 names,
                 is_cut,
             } => {
-                if self.files.contains_key(&file) {
-                    return;
+                match self.files.get(&file) {
+                    Some(Some(_)) => return,
+                    // The kernel has forgotten it.
+                    Some(None) => return self.leave_out(file),
+                    None if mode & TYPE_OF_FILE != REGULAR_FILE => return self.leave_out(file),
+                    None => {}
                 }
-                if mode & TYPE_OF_FILE != REGULAR_FILE {
-                    self.files.insert(file, None);
-                    return;
+                let (process, now_ns) = (event.process, event.time_ns);
+                let below_root = names.path();
+                let of = &mut self.names;
+                let name = of.of(process, file.device, below_root, is_cut, now_ns);
+                if !self.wanted.has_name(&name.seen) {
+                    return self.leave_out(file);
                 }
-                let path = self.path(file, names.path(), is_cut, event.time_ns);
                 let id = id_of(file);
                 let ring = if self.starting.contains(&event.process) {
                     OTHERS
@@ -388,14 +415,16 @@ impl Named {
                 };
                 let object = id.key();
                 self.files.insert(file, Some(object));
-                let defined = Record::Object {
-                    object,
-                    id,
-                    size,
-                    asked_pages: None,
-                    path: path.as_os_str().as_bytes(),
-                };
-                take(&ring, defined);
+                for path in name.paths() {
+                    let defined = Record::Object {
+                        object,
+                        id,
+                        size,
+                        asked_pages: None,
+                        path: path.as_os_str().as_bytes(),
+                    };
+                    take(&ring, defined);
+                }
             }
             // It announces itself by its first event. Until it executes a program, it is its
             // parent's.
@@ -406,6 +435,7 @@ impl Named {
                     self.starting.insert(event.process);
                 }
                 self.stacks.fork(parent, event.process);
+                self.names.fork(parent, event.process);
                 if !self.abouts.contains_key(&parent) {
                     self.look_up(parent);
                 }
@@ -431,7 +461,19 @@ impl Named {
                 };
                 self.abouts.entry(event.process).or_insert_with(about);
             }
-            What::Exit => self.forget(event.process, take),
+            What::Exit => {
+                self.forget(event.process, take);
+                self.names.forget(event.process);
+            }
+        }
+    }
+
+    /// Nothing is recorded of a file. The kernel is to report no more of it, where it excludes
+    /// files.
+    fn leave_out(&mut self, file: File) {
+        self.files.insert(file, None);
+        if self.wanted.is_by_name() {
+            self.to_exclude.push(file);
         }
     }
 
@@ -509,6 +551,7 @@ impl Named {
         let about = About::of(process);
         if !about.exe.as_os_str().is_empty() {
             self.abouts.insert(process, about);
+            self.names.look_up(process);
         }
     }
 
@@ -588,30 +631,6 @@ impl Named {
             }
             self.free.push_back(ring);
         }
-    }
-
-    /// Where a file is. File systems may be mounted meanwhile.
-    fn path(
-        &mut self,
-        file: File,
-        below_root: Option<PathBuf>,
-        is_cut: bool,
-        now_ns: u64,
-    ) -> PathBuf {
-        let Some(below_root) = below_root else {
-            return "(no name)".into();
-        };
-        if is_cut {
-            return Path::new("...").join(below_root);
-        }
-        let mut found = self.mounts.path(file.device, &below_root);
-        if found.is_none() && self.read_mounts.is_due(now_ns) {
-            self.mounts = Mounts::read().unwrap_or_default();
-            found = self.mounts.path(file.device, &below_root);
-        }
-        // Of a container, or of a disk that is not mounted here.
-        let elsewhere = || Path::new("(elsewhere)").join(&below_root);
-        found.unwrap_or_else(elsewhere)
     }
 }
 
@@ -694,92 +713,4 @@ impl About {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_mapped_around_a_touch_is_no_touch() {
-        assert_eq!(accesses(Kind::Dirty, false, 2..9), [(Op::Write, 2..9)]);
-        let (fault, map) = ((Op::Fault, 2..3), (Op::Map, 2..9));
-        let both = [fault.clone(), map.clone()];
-        assert_eq!(accesses(Kind::Map, false, 2..9), both);
-        assert_eq!(accesses(Kind::Map, true, 2..9), [map]);
-        assert_eq!(accesses(Kind::Map, false, 2..3), [fault]);
-        assert_eq!(accesses(Kind::Evict, false, 2..9), []);
-    }
-
-    #[test]
-    fn no_read_is_longer_than_a_call_can_be() {
-        let most = PAGES_OF_A_READ_MAX;
-        let parts = accesses(Kind::Read, false, 5..2 * most + 7);
-        let ranges = [
-            5..5 + most,
-            5 + most..5 + 2 * most,
-            5 + 2 * most..2 * most + 7,
-        ];
-        assert_eq!(parts, ranges.map(|range| (Op::Read, range)));
-        assert_eq!(accesses(Kind::Read, false, 3..4), [(Op::Read, 3..4)]);
-    }
-    fn touch(
-        time_ns: u64,
-        thread: u32,
-        kind: Kind,
-        first_page: u64,
-        same_fault: bool,
-    ) -> Event<'static> {
-        Event {
-            time_ns,
-            process: Pid::own(),
-            thread: Tid(thread),
-            own_numbers: None,
-            cpu: 0,
-            cgroup: 0,
-            what: What::Pages {
-                kind,
-                file: File::default(),
-                first_page,
-                last_page: first_page + 9,
-                same_fault,
-                is_outside: false,
-                stack: UserStack::Unknown,
-            },
-        }
-    }
-
-    #[test]
-    fn a_page_that_was_looked_up_was_touched_and_not_those_mapped_before() {
-        let mut named = Named::new(None, false);
-        let mut touched = |events: &[Event<'_>], until_ns: u64| {
-            let mut found = Vec::new();
-            let mut take = |ring: &RingInfo, record: Record<'_>| {
-                if let Record::Access { op, offset, .. } = record
-                    && op == Op::Fault
-                {
-                    found.push((ring.tid.0, offset / page_bytes()));
-                }
-            };
-            for event in events {
-                named.take(event, &mut take);
-            }
-            named.give_held(until_ns, &mut take);
-            found
-        };
-        // Around page 15, which is not cached, some are mapped. Another thread is in between.
-        let events = [
-            touch(1, 1, Kind::Map, 10, false),
-            touch(2, 2, Kind::Map, 50, false),
-            touch(3, 1, Kind::Fault, 15, true),
-            touch(4, 1, Kind::Map, 10, true),
-        ];
-        assert_eq!(touched(&events, 2), [(1, 15), (2, 50)]);
-        // The next event of the thread, or time, says that it was one of those mapped.
-        let events = [
-            touch(5, 1, Kind::Map, 20, false),
-            touch(6, 1, Kind::Map, 30, false),
-            touch(7, 1, Kind::Fault, 45, false),
-            touch(8, 1, Kind::Map, 60, false),
-        ];
-        assert_eq!(touched(&events, 7), [(1, 20), (1, 30), (1, 45)]);
-        assert_eq!(touched(&[], 8), [(1, 60)]);
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use hither_session::session::{Session, SessionOptions};
 use crate::decision_log::LogFile;
 use crate::error::{Conflict, Error, Result};
 use crate::event_loop::{EventLoop, Sink, StatusPublisher};
+use crate::file_filter::FileFilter;
 use crate::file_placement::{
     self, FilePlacementMechanism, FilePlacementOptions, FilePlacementReport,
 };
@@ -201,11 +202,13 @@ impl Mechanisms {
     pub(crate) fn kernel_source(
         &self,
         scope: &Scope,
+        files: &FileFilter,
         frames_max: Option<usize>,
     ) -> Result<KernelSource> {
         let page_cache = self.page_cache.as_ref();
         KernelSource::observe(&Observed {
             scope: scope.clone(),
+            files: files.clone(),
             others: page_cache.is_some(),
             inserted: page_cache.is_some_and(|of| of.budget.is_limit()),
             frames_max,
@@ -286,7 +289,8 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     let mut state = RunState::new(session, file_users);
     if by_kernel {
         let frames_max = needs.kernel_frames(options.session.frames_max);
-        beside = Some(mechanisms.kernel_source(&Scope::Started, frames_max)?);
+        let files = FileFilter::default();
+        beside = Some(mechanisms.kernel_source(&Scope::Started, &files, frames_max)?);
     }
     if let Some(source) = beside {
         if let Some(recording) = &mut recording {
@@ -343,6 +347,7 @@ fn beside(options: &RunOptions) -> Result<Option<KernelSource>> {
             inserted: false,
             frames_max: Some(options.session.frames_max),
             beside_library: true,
+            files: FileFilter::default(),
         })
     };
     match options.beside {

@@ -9,7 +9,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Options that were renamed: the earlier and the current name.
 const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("--apply", "--read-only-profile"),
-    ("--files", "--page-cache"),
     ("--pages", "--memory"),
     ("--place-files", "--file-placement"),
     ("--sites", "--profile"),
@@ -367,7 +366,7 @@ mod tests {
     fn an_earlier_name_is_told() {
         let sites = hint_for(&["hither", "sim", "--sites", "a"], "--sites");
         assert_eq!(sites.as_deref(), Some("it is now --profile FILE"));
-        let files = hint_for(&["hither", "run", "--files"], "--files");
-        assert_eq!(files.as_deref(), Some("it is now --page-cache[=POLICY]"));
+        let pages = hint_for(&["hither", "run", "--pages"], "--pages");
+        assert_eq!(pages.as_deref(), Some("it is now --memory[=POLICY]"));
     }
 }

@@ -5,16 +5,20 @@ mod observing;
 #[allow(dead_code, reason = "not all who include this file use all of it")]
 mod support;
 
+#[path = "record_running/beside.rs"]
+mod beside;
+#[path = "record_running/containers.rs"]
+mod containers;
+#[path = "record_running/files.rs"]
+mod files;
 #[path = "record_running/sites.rs"]
 mod sites;
 
-#[path = "record_running/beside.rs"]
-mod beside;
-
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -36,22 +40,33 @@ fn stat(folder: &Path, trace: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-/// A static program that reads its file once for each line on its stdin, and says so.
-fn start(folder: &Path) -> Child {
+/// A static program that reads its files once for each line on its stdin, and says so.
+fn compiled(folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/record_running/program.c");
+    let program = folder.join("program");
     let gcc = Command::new("gcc")
-        .args(["-O1", "-static", "-o", "program"])
-        .arg(source)
-        .current_dir(folder)
+        .args(["-O1", "-static", "-o"])
+        .args([&program, &source])
         .status();
     assert!(gcc.expect("gcc starts").success());
-    fs::write(folder.join("data"), vec![7; (PAGES * PAGE) as usize]).expect("written");
-    Command::new(folder.join("program"))
-        .arg(folder.join("data"))
+    program
+}
+
+/// A file of so many pages.
+fn file(path: &Path, pages: u64) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+    fs::write(path, vec![7; (pages * PAGE) as usize]).expect("written");
+}
+
+/// The program, started.
+fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+    let mut program = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it starts")
+        .expect("it starts");
+    let said = BufReader::new(program.stdout.take().expect("piped"));
+    (program, said)
 }
 
 fn read_once(program: &mut Child, said: &mut impl BufRead) {
@@ -62,11 +77,35 @@ fn read_once(program: &mut Child, said: &mut impl BufRead) {
     assert_eq!(line, "read\n");
 }
 
+/// The bytes that were read of each file, by its name.
+fn read_bytes(folder: &Path, trace: &str) -> BTreeMap<String, u64> {
+    let output = hither(folder, &["stat", "--json", "--top", "1000", trace]);
+    let stat: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let files = stat["stats"]["by_object"].as_array().expect("files");
+    let files = files.iter().map(|file| {
+        let name = file["name"].as_str().expect("a name").to_owned();
+        (name, file["read_bytes"].as_u64().expect("a number"))
+    });
+    files.collect()
+}
+
 /// Starts to record a process into `t.hither`.
 fn start_recording(folder: &Path, process: u32) -> Child {
+    start_recording_by(
+        Command::new(env!("CARGO_BIN_EXE_hither")),
+        folder,
+        process,
+        &[],
+    )
+}
+
+/// The same, with more options, by a command that may start hither elsewhere.
+fn start_recording_by(mut hither: Command, folder: &Path, process: u32, options: &[&str]) -> Child {
     let process = process.to_string();
-    let mut recording = Command::new(env!("CARGO_BIN_EXE_hither"))
-        .args(["record", "-p", &process, "-o", "t.hither"])
+    let mut recording = hither
+        .args(["record", "-p", &process, "-o"])
+        .arg(folder.join("t.hither"))
+        .args(options)
         .current_dir(folder)
         .stderr(Stdio::piped())
         .spawn()
@@ -91,8 +130,10 @@ fn a_static_program_that_runs_already_is_recorded() {
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let folder = folder.path();
-    let mut program = start(folder);
-    let mut said = BufReader::new(program.stdout.take().expect("piped"));
+    file(&folder.join("data"), PAGES);
+    let mut command = Command::new(compiled(folder));
+    command.arg(folder.join("data"));
+    let (mut program, mut said) = started(command);
     read_once(&mut program, &mut said);
     let recording = start_recording(folder, program.id());
     for _ in 0..3 {

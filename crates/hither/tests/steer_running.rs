@@ -168,6 +168,70 @@ fn a_job_that_runs_already_leaves_nothing_cached_but_what_others_use() {
 }
 
 #[test]
+fn only_chosen_files_of_a_job_are_steered() {
+    if !can_observe() {
+        return;
+    }
+    let folder = folder();
+    let folder = folder.path();
+    let [chosen, other] = ["chosen", "other"].map(|name| folder.join(name));
+    uncached(&chosen, 16);
+    uncached(&other, 16);
+    let mut command = Command::new(compiled(folder));
+    command.args([&chosen, &other]);
+    let mut reader = Reader::of(command);
+    let pid = reader.child.id().to_string();
+    let glob = chosen.to_str().expect("a name");
+    let agent = attach(folder, &["--no-cache", "-p", &pid, "--files", glob]);
+    reader.read_once();
+    reader.end();
+    let output = agent.wait_with_output().expect("waited for");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(cached(&chosen, 0, 16 * MIB), 0, "{output:?}");
+    assert_eq!(cached(&other, 0, 16 * MIB), 16 * MIB, "{output:?}");
+}
+
+/// The job names its file as it sees it, and hither opens it by its layer.
+#[test]
+fn a_job_in_a_container_leaves_nothing_cached() {
+    if !can_observe() {
+        return;
+    }
+    let folder = folder();
+    let folder = folder.path();
+    for path in ["lower", "upper", "work", "root"] {
+        fs::create_dir(folder.join(path)).expect("created");
+    }
+    fs::copy(compiled(folder), folder.join("lower/program")).expect("copied");
+    let data = folder.join("lower/data");
+    uncached(&data, 16);
+    let mut command = Command::new("unshare");
+    command.current_dir(folder).args(["--mount", "sh", "-c"]);
+    command.arg(
+        "mount -t overlay -o lowerdir=$PWD/lower,upperdir=$PWD/upper,workdir=$PWD/work o root && \
+         exec chroot root /program /data",
+    );
+    let tried = command.stdin(Stdio::null()).output().expect("it starts");
+    if !tried.status.success() {
+        let said = String::from_utf8_lossy(&tried.stderr);
+        skip_on_this_machine(format_args!("no overlay can be mounted: {said}"));
+        return;
+    }
+    let mut reader = Reader::of(command);
+    reader.read_once();
+    drop_pages(&data);
+    let pid = reader.child.id().to_string();
+    let agent = attach(folder, &["--no-cache", "-p", &pid, "--files", "/data"]);
+    reader.read_once();
+    let before = cached(&data, 0, 16 * MIB);
+    reader.end();
+    let output = agent.wait_with_output().expect("waited for");
+    assert!(output.status.success(), "{output:?}");
+    assert!(before > 0, "it reads the file");
+    assert_eq!(cached(&data, 0, 16 * MIB), 0, "{output:?}");
+}
+
+#[test]
 fn what_a_static_program_reads_leaves_nothing_cached() {
     if !can_observe() {
         return;

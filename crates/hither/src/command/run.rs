@@ -287,7 +287,7 @@ impl Run {
             page_cache: self.mechanisms()?.page_cache,
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
-            ..self.running.options(scope)
+            ..self.running.options(scope)?
         };
         let ran = self.running.attach(&options)?.map_err(exit::not_started)?;
         self.ended(ran, ui)?;

@@ -702,16 +702,16 @@ fn a_memory_limit_switches_the_page_cache_on() {
 #[test]
 fn a_switch_by_an_earlier_name_or_without_an_equals_sign_is_corrected() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither run --files --cache 1GiB -- touch started"), @"
+    assert_snapshot!(lab.run("hither run --pages -- touch started"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    error: unexpected argument '--files' found
+    error: unexpected argument '--pages' found
 
-      tip: it is now --page-cache[=POLICY]
+      tip: it is now --memory[=POLICY]
 
-    Usage: hither run [OPTIONS] [-- <CMD>...]
+    Usage: hither run --page-cache[=<POLICY>] [-- <CMD>...]
 
     For more information, try '--help'.
     ");

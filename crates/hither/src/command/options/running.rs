@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
-use hither_kernel_events::{Cgroup, Scope, is_alive};
-use hither_live::{AttachOptions, Error, RunReport, SessionOptions, attach};
+use hither_kernel_events::{Cgroup, Mounts, Scope, is_alive};
+use hither_live::{AttachOptions, Error, FileFilter, FileGlob, RunReport, SessionOptions, attach};
 use hither_service::notify::notify;
 
 use super::recording::{self, RecordingArgs};
@@ -34,6 +34,30 @@ pub(crate) struct RunningArgs {
         hide_short_help = true
     )]
     time: Option<Duration>,
+
+    /// Only of files whose paths are like this one, such as '/var/lib/postgresql/**'
+    ///
+    /// `*` and `?` stay within a folder, and `**` does not. It is the path that the program sees,
+    /// in a container too. It can be given several times. The kernel's side leaves out other files,
+    /// once one event about them was seen.
+    #[arg(
+        long = "files",
+        value_name = "GLOB",
+        requires = "running",
+        hide_short_help = true
+    )]
+    globs: Vec<FileGlob>,
+
+    /// Only of files of the file system that this path is in
+    ///
+    /// It can be given several times. Of an overlay these are the file systems of its layers.
+    #[arg(
+        long = "file-system",
+        value_name = "PATH",
+        requires = "running",
+        hide_short_help = true
+    )]
+    file_systems: Vec<PathBuf>,
 }
 
 /// Whose accesses are meant.
@@ -112,7 +136,7 @@ impl RunningArgs {
         let options = AttachOptions {
             record: Some(recording.trace(output)),
             frames_max,
-            ..self.options(scope)
+            ..self.options(scope)?
         };
         let recorded = self.attach(&options)?;
         let recorded = recorded.and_then(|ran| ran.recorded.transpose());
@@ -123,16 +147,31 @@ impl RunningArgs {
     }
 
     /// What is done to them: nothing.
-    pub(crate) fn options(&self, scope: Scope) -> AttachOptions {
-        AttachOptions {
+    pub(crate) fn options(&self, scope: Scope) -> anyhow::Result<AttachOptions> {
+        Ok(AttachOptions {
             scope,
+            files: self.files()?,
             name: self.whose.to_string(),
             record: None,
             frames_max: SessionOptions::default().frames_max,
             page_cache: None,
             dry_run: false,
             log: None,
+        })
+    }
+
+    /// Which files are meant.
+    fn files(&self) -> anyhow::Result<FileFilter> {
+        let mut devices = Vec::new();
+        for path in &self.file_systems {
+            let found = Mounts::read().and_then(|mounts| mounts.devices(path));
+            let found = found.with_context(|| format!("--file-system {}", path.display()))?;
+            devices.extend(found);
         }
+        Ok(FileFilter {
+            globs: self.globs.clone(),
+            devices,
+        })
     }
 
     /// Records or steers them for as long. systemd is told when that has begun.
