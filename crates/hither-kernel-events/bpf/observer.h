@@ -103,9 +103,15 @@ struct request {
 	u64 last_page;
 };
 
+/* The requests of a thread that may be reported in parts: those of io_uring are read in turns. */
+#define REQUESTS 16
+
 /* What a thread is in. A read can fault where it copies to. */
 struct thread {
-	struct request read;
+	struct request reads[REQUESTS];
+	/* How many there were. */
+	u32 read_count;
+	u32 unused;
 	struct request fault;
 	u64 mapped_by_fault;
 	/* The file that it used last, and how often. */

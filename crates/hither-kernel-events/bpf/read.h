@@ -7,7 +7,7 @@
  *
  * Of a batch whose last folio is still being read, the kernel takes the others, and does not report
  * it. So the first report of a request may begin too late. Where the thread is in a call of the
- * read(2) family, the call says where it begins.
+ * read(2) family, or in sendfile(2) and the like, the call says where it begins.
  */
 #pragma once
 
@@ -20,52 +20,117 @@ static ALWAYS_INLINE u64 reads_completed(struct task_struct *task)
 	return FIELD_EXISTS(task->ioac.syscr) ? task->ioac.syscr : 0;
 }
 
-/* Whether these pages are the rest of a request that was reported. */
-static ALWAYS_INLINE bool is_rest(struct thread *thread, u64 number, struct address_space *mapping,
-				  u64 page, u64 last_page)
+/* The request of the thread that was reported last, in the call that it is in or by io_uring. */
+static ALWAYS_INLINE struct request *last_read(struct thread *thread, u64 number)
+{
+	struct request *last = &thread->reads[(thread->read_count - 1) % REQUESTS];
+
+	return thread->read_count && last->number == number ? last : NULL;
+}
+
+/* Whether these pages are the rest of a request that was reported. Requests of one call follow each
+ * other. Those of io_uring, in which no call is completed, do not. */
+static FUNCTION bool is_rest(struct thread *thread, u64 number, struct address_space *mapping,
+			     u64 page, u64 last_page)
 {
 	struct request *read;
-	bool rest;
 
 	if (!thread)
 		return 0;
-	read = &thread->read;
-	rest = read->mapping == mapping && read->number == number &&
-	       read->last_page == last_page && read->page < page;
+	if (!last_read(thread, number))
+		thread->read_count = 0;
+	for (u32 index = 0; index < REQUESTS; index++) {
+		read = &thread->reads[index];
+		if (index >= thread->read_count)
+			break;
+		if (read->mapping == mapping && read->last_page == last_page && read->page < page) {
+			read->page = page;
+			return 1;
+		}
+	}
+	read = &thread->reads[thread->read_count % REQUESTS];
+	thread->read_count++;
 	read->mapping = mapping;
 	read->number = number;
 	read->page = page;
 	read->last_page = last_page;
-	return rest;
+	return 0;
 }
 
-/* The page at which the call begins that the thread is in, if it reads this file and begins before
- * `page`. */
+/* Where a call begins to read: where it says, or else where the file's position is, which moves once
+ * the call is done. */
+static ALWAYS_INLINE s64 offset_of_call(struct file *file, const void *told)
+{
+	s64 offset = -1;
+
+	if (told)
+		bpf_probe_read_user(&offset, sizeof(offset), told);
+	else
+		bpf_probe_read_kernel(&offset, sizeof(offset), &file->f_pos);
+	return offset;
+}
+
+/* The page at which the request begins that the thread makes, if it reads this file by a call, and
+ * begins before `page`. */
 static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_space *mapping,
 				       u64 page)
 {
 	struct pt_regs *registers = bpf_task_pt_regs(task);
+	struct request *last = NULL;
+	struct thread *thread;
 	struct file *file;
-	bool has_offset;
+	u32 descriptor;
 	s64 offset;
 	u64 call;
 
 	if (!FIELD_EXISTS(registers->orig_ax))
 		return page;
 	call = registers->orig_ax;
-	offset = registers->r10;
-	has_offset = call == CALL_PREAD64 || call == CALL_PREADV ||
-		     (call == CALL_PREADV2 && offset != -1);
-	if (has_offset && offset >> PAGE_SHIFT >= page)
+	descriptor = call == CALL_SENDFILE64 ? registers->si : registers->di;
+	switch (call) {
+	case CALL_READ:
+	case CALL_READV:
+	case CALL_PREAD64:
+	case CALL_PREADV:
+	case CALL_PREADV2:
+	case CALL_SENDFILE64:
+	case CALL_SPLICE:
+	case CALL_COPY_FILE_RANGE:
+		break;
+	default:
 		return page;
-	if (!has_offset && call != CALL_READ && call != CALL_READV && call != CALL_PREADV2)
-		return page;
-	file = file_of(task, registers->di);
+	}
+	file = file_of(task, descriptor);
 	if (read_pointer(&file->f_mapping) != mapping)
 		return page;
-	/* It moves once the call is done. */
-	if (!has_offset)
-		bpf_probe_read_kernel(&offset, sizeof(offset), &file->f_pos);
+	switch (call) {
+	case CALL_PREAD64:
+	case CALL_PREADV:
+		offset = registers->r10;
+		break;
+	case CALL_PREADV2:
+		offset = registers->r10;
+		if (offset == -1)
+			offset = offset_of_call(file, NULL);
+		break;
+	case CALL_SENDFILE64:
+		offset = offset_of_call(file, (void *)registers->dx);
+		break;
+	case CALL_SPLICE:
+	case CALL_COPY_FILE_RANGE:
+		offset = offset_of_call(file, (void *)registers->si);
+		break;
+	default:
+		offset = offset_of_call(file, NULL);
+	}
+	/* These make several requests, each where the one before has ended. */
+	if (call == CALL_SENDFILE64 || call == CALL_SPLICE || call == CALL_COPY_FILE_RANGE) {
+		thread = thread_of(task);
+		if (thread)
+			last = last_read(thread, reads_completed(task));
+		if (last && last->mapping == mapping)
+			offset = (last->last_page + 1) << PAGE_SHIFT;
+	}
 	if (offset < 0 || offset >> PAGE_SHIFT >= page)
 		return page;
 	return offset >> PAGE_SHIFT;
