@@ -123,12 +123,13 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 	default:
 		offset = offset_of_call(file, NULL);
 	}
-	/* These make several requests, each where the one before has ended. */
+	/* These make several requests, each where the one before has ended. Not all of them count
+	 * as completed: the last request may be of an earlier call. */
 	if (call == CALL_SENDFILE64 || call == CALL_SPLICE || call == CALL_COPY_FILE_RANGE) {
 		thread = thread_of(task);
 		if (thread)
 			last = last_read(thread, reads_completed(task));
-		if (last && last->mapping == mapping)
+		if (last && last->mapping == mapping && offset >> PAGE_SHIFT <= last->last_page)
 			offset = (last->last_page + 1) << PAGE_SHIFT;
 	}
 	if (offset < 0 || offset >> PAGE_SHIFT >= page)
