@@ -25,6 +25,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -303,7 +304,9 @@ class World:
     def state(self):
         """Settings by name, and files whose names say that they are hither's."""
         settings = self.group.settings()
-        for path in [*glob.glob("/proc/sys/vm/*"), *glob.glob("/sys/block/*/queue/read_ahead_kb")]:
+        # Who mounts an image changes its loop device.
+        readahead = glob.glob("/sys/block/[!l]*/queue/read_ahead_kb")
+        for path in [*glob.glob("/proc/sys/vm/*"), *readahead]:
             try:
                 settings[path] = Path(path).read_text()
             except OSError:
@@ -430,7 +433,13 @@ def summarize(path):
     scans = [mib for line in lines for mib in line.get("scan_read_mib", [])]
     start = lines[0]
     left = [sum(line["left"].values()) for line in ended]
-    world = [len(line["settings"]) + len(line["files"]) for line in ended]
+    settings = [[name for name in line["settings"] if "/loop" not in name] for line in ended]
+    # What its users see of it, which the next run removes. In /dev/shm are those of other runs.
+    seen = [sum(name.endswith(".json") for name in line["files"]) for line in ended]
+    others = [
+        sum(not re.match("runtime/hither|/dev/shm/hither-runs", name) for name in line["files"])
+        for line in ended
+    ]
     cpu = [line["cpu_s"] for line in last if "cpu_s" in line]
     rows = [
         ("time, min", round(lines[-1]["t_s"] / 60, 1)),
@@ -453,14 +462,20 @@ def summarize(path):
          statistics.median(scans) if scans else "none"),
         ("ends after which BPF objects or processes were left", sum(n > 0 for n in left)),
         ("until they were gone, s", span(ended, "gone_s")),
-        ("ends after which files or settings differed", sum(n > 0 for n in world)),
+        ("ends after which a setting of the cgroup, of vm.* or of a disk differed",
+         sum(map(bool, settings))),
+        ("files of `hither top` in the runtime folder: most after a kill; after the last end",
+         f"{max(seen)}; {seen[-1]}"),
+        ("other files in its runtime and temporary folders, /dev/shm, /sys/fs/bpf, most",
+         max(others)),
+        ("errors in the server's log", len(lines[-1].get("errors", []))),
     ]
     print("| what | found |\n|---|--:|")
     for name, value in rows:
         print(f"| {name} | {value} |")
-    differ = sorted({name for line in ended for name in line["files"] + line["settings"]})
-    for name in differ[:20]:
-        print(f"- differed: {name}")
+    differ = {name for line in ended for name in line["files"] + line["settings"]}
+    differ = {name for name in differ if not re.search(r"hither/\d+[.]json", name)}
+    print("\nDiffered after an end: " + (", ".join(sorted(differ)) or "nothing"))
 
 
 def main():
