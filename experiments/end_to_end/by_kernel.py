@@ -38,7 +38,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pages import PAGE, lost, of_trace
+from pages import PAGE, STRACE, lost, of_strace, of_trace
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -47,8 +47,6 @@ HOLES, HOLE_AT = 16, 5
 GOAL = 0.001
 READY_S, END_S = 30, 120
 STOPPED = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
-READS = re.compile(r"(?:read|pread64)\(\d+<([^>]*)>, .*, (\d+)(?:, (\d+))?\) = (\d+)$")
-SEEKS = re.compile(r"lseek\(\d+<([^>]*)>, .*\) = (\d+)$")
 
 
 @dataclass
@@ -233,26 +231,6 @@ def rg(way, work):
     return ["rg", "--no-config", "-j1", way, "-c", "abc", work / "text"]
 
 
-def read_calls(command, path, log):
-    """The pages that read calls on a file cover, each call for itself."""
-    words = ["strace", "-f", "-y", "-e", "trace=read,pread64,lseek", "-o", log, *command]
-    quiet(*words)
-    pages, size, at = 0, 0, 0
-    for line in Path(log).read_text().splitlines():
-        if seek := SEEKS.search(line):
-            at = int(seek[2]) if seek[1] == str(path) else at
-            continue
-        call = READS.search(line)
-        if not call or call[1] != str(path) or call[4] == "0":
-            continue
-        got = int(call[4])
-        start = at if call[3] is None else int(call[3])
-        at += got if call[3] is None else 0
-        size += got
-        pages += (start + got - 1) // PAGE - start // PAGE + 1
-    return pages, size
-
-
 class Runs:
     def __init__(self, arguments):
         self.hither, self.work = arguments.hither, arguments.work
@@ -369,7 +347,10 @@ class Runs:
         if case.truth == "size":
             return pages_of(path.stat().st_size), path.stat().st_size
         if case.truth == "strace":
-            return read_calls(case.command, path, self.work / "strace.log")
+            log = self.work / "strace.log"
+            quiet(*STRACE, log, *case.command)
+            found = of_strace(log)[str(path)]
+            return found.read.total(), found.read_bytes
         told = json.loads(out[out.index("{") :])
         if case.truth == "fio":
             job = told["jobs"][0]

@@ -15,7 +15,8 @@ Touches of mapped files are not compared: the library sees none without --mapped
 
 Then each is run once more for the library alone and twice for the kernel alone, on the same data,
 all cached. Some programs do not read the same bytes in each run, so the difference between the two
-runs of the kernel is reported, too.
+runs of the kernel is reported, too. A program of which the library sees nothing is compared with
+strace, in another run.
 
 Needs root, the packages of strangers.py, and pyarrow (PyPI). Programs that are not installed are
 named and left out; nothing is installed but what pip and npm put into --work. Prints Markdown;
@@ -37,7 +38,7 @@ import time
 from pathlib import Path
 
 import strangers_programs
-from pages import PAGE, Pages, lost, of_trace
+from pages import PAGE, STRACE, Pages, lost, of_strace, of_trace
 from strangers import wait_until
 from strangers_programs import PROGRAMS
 
@@ -49,6 +50,8 @@ READY_S, RUN_S = 60, 600
 INTERNAL = ["/etc/ld.so", "/usr/lib/locale/", "/usr/share/locale", "/etc/locale", "/etc/nsswitch"]
 INTERNAL += ["/etc/passwd", "/etc/group", "/usr/share/zoneinfo", "/etc/localtime", "/etc/host"]
 INTERNAL += ["/etc/resolv.conf", "/etc/gai.conf", "/usr/lib/x86_64-linux-gnu/gconv"]
+# What has no pages in the page cache.
+INTERNAL += ["/proc/", "/sys/", "/dev/"]
 
 
 class Missing(Exception):
@@ -122,6 +125,13 @@ class Runs:
         self.said = said.replace(str(self.work), "WORK").splitlines()
         return self.files(self.trace)
 
+    def by_strace(self, program):
+        log = self.work / "strace.log"
+        program.reset()
+        words = [*STRACE, str(log), "sh", "-c", program.command]
+        self.whole(program, subprocess.Popen(words, **silent()))
+        return of_strace(log)
+
     def both(self, program):
         """What the two have of one run."""
         kernel = self.by_kernel(program, self.words_of_library(program))
@@ -144,12 +154,16 @@ class Runs:
         self.by_library(program)
         library, kernel = self.both(program)
         losses, said = [lost(self.library), lost(self.trace)], self.said
+        by_strace = {}
+        if not compare(library, {}, work)["one"]:
+            by_strace = {"strace": compare(self.by_strace(program), kernel, work)}
         alone = [self.by_library(program), self.by_kernel(program), self.by_kernel(program)]
         program.reset()
         return {
             "program": name,
             "version": program.version,
             **compare(library, kernel, work),
+            **by_strace,
             "separate": compare(*alone[:2], work),
             "kernel_again": compare(*alone[1:], work),
             "lost": losses,
@@ -189,7 +203,7 @@ def compare(one, other, work):
 
 def cell(run):
     if not run["one"]:
-        return "library sees none" if run["other"] else "none read"
+        return f"{cell(run['strace'])} to strace" if "strace" in run else ""
     net = (run["other"] - run["one"]) / run["one"]
     words = f"{net:+.4%}"
     return f"**{words}**" if abs(net) > GOAL else words

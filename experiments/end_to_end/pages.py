@@ -1,9 +1,10 @@
-"""What a trace has of files, by the page.
+"""What a trace, or a log of strace, has of files, by the page.
 
 Needs pyarrow (PyPI).
 """
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,11 @@ from pathlib import Path
 import pyarrow.parquet
 
 PAGE = 4096
+STRACE = ["strace", "-f", "-y", "-e", "trace=openat,read,pread64,lseek", "-o"]
+RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)$")
+OPENED = re.compile(r"openat\(.*\)\s+= (\d+)<(.*?)>")
+SOUGHT = re.compile(r"lseek\((\d+)<(.*?)>,.*\)\s+= (\d+)$")
+READ = re.compile(r"(read|pread64)\((\d+)<(.*?)>, .*?(?:, (\d+))?\)\s+= ([1-9]\d*)$")
 
 
 @dataclass
@@ -68,6 +74,38 @@ def of_trace(trace: Path, without: Path | None = None) -> list[Pages]:
         if op == "read":
             found.read_bytes += length * count
     return list(files.values())
+
+
+def of_strace(log: Path) -> dict[str, Pages]:
+    """The files of a log of STRACE by their paths: the pages that read and pread calls cover."""
+    files: dict[str, Pages] = {}
+    positions: dict[tuple[str, str], int] = {}
+    unfinished: dict[str, str] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        thread, _, call = line.partition(" ")
+        call = call.strip()
+        if call.endswith("<unfinished ...>"):
+            unfinished[thread] = call.removesuffix(" <unfinished ...>")
+            continue
+        if resumed := RESUMED.match(call):
+            call = unfinished.pop(thread, "") + resumed[1]
+        if opened := OPENED.match(call):
+            positions[opened[1], opened[2]] = 0
+        elif sought := SOUGHT.match(call):
+            positions[sought[1], sought[2]] = int(sought[3])
+        elif read := READ.match(call):
+            descriptor, length = (read[2], read[3]), int(read[5])
+            start = positions.get(descriptor, 0)
+            if read[1] == "pread64":
+                start = int(read[4])
+            else:
+                positions[descriptor] = start + length
+            found = files.setdefault(read[3], Pages(read[3]))
+            for page in range(start // PAGE, (start + length - 1) // PAGE + 1):
+                found.read[page] += 1
+            found.read_bytes += length
+            found.accesses += 1
+    return files
 
 
 def lost(trace: Path) -> dict:

@@ -423,9 +423,12 @@ def summarize(path):
     ended = [line for line in lines if line["what"] in ("killed", "ended")]
     last = [lines[n - 1] for n, line in enumerate(lines) if line["what"] in ("killed", "ended")]
 
-    def span(of, name, unit=1):
-        found = [line[name] / unit for line in of if name in line]
-        return f"{min(found):.2f} to {max(found):.2f}" if found else "none"
+    def span(of, name, unit=None):
+        found = [line[name] / unit if unit else line[name] for line in of if name in line]
+        if not found:
+            return "none"
+        digits = 2 if isinstance(found[0], float) else 0
+        return f"{min(found):.{digits}f} to {max(found):.{digits}f}"
 
     def total(name):
         return sum(line.get(name, 0) for line in lines)
@@ -478,6 +481,19 @@ def summarize(path):
     print("\nDiffered after an end: " + (", ".join(sorted(differ)) or "nothing"))
 
 
+def shorten(path, target):
+    """Leaves out what is empty, and what the table does not need."""
+    with open(target, "w") as out:
+        for line in Path(path).read_text().splitlines():
+            line = json.loads(line)
+            if line["what"] == "sample":
+                for name in ["threads", "scan_s", "p99_us"]:
+                    line.pop(name, None)
+                shown = lambda name, value: name == "ended" or value not in (0, [])
+                line = {name: value for name, value in line.items() if shown(name, value)}
+            out.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -489,10 +505,13 @@ def main():
     parser.add_argument("--every", type=float, default=10, help="seconds between samples")
     parser.add_argument("--group-mib", type=int, default=GROUP_MIB)
     parser.add_argument("--raw", type=Path)
-    parser.add_argument("--summarize", type=Path)
+    parser.add_argument("--summarize", type=Path, help="an earlier run's --raw")
+    parser.add_argument("--shorten", type=Path, help="writes its lines, shorter, to this file")
     arguments = parser.parse_args()
     if arguments.summarize:
         summarize(arguments.summarize)
+        if arguments.shorten:
+            shorten(arguments.summarize, arguments.shorten)
         return
     if not (arguments.hither and arguments.work and arguments.raw):
         parser.error("--hither, --work and --raw are needed")
