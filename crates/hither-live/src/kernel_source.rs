@@ -118,6 +118,8 @@ pub(crate) struct Observed {
     pub(crate) others: bool,
     /// Also what comes into the page cache.
     pub(crate) inserted: bool,
+    /// Also what goes, but by this process.
+    pub(crate) evicted: bool,
     /// The most frames of a call site. With 0, one is a program and a file. None: there are none.
     pub(crate) frames_max: Option<usize>,
     /// Programs have the library, too: processes have the numbers that it knows, those of their own
@@ -211,6 +213,7 @@ impl KernelSource {
         let of_programs = [Kind::Read, Kind::Fault, Kind::Map, Kind::Dirty];
         let kinds = of_programs.into_iter();
         let kinds = kinds.chain(observed.inserted.then_some(Kind::Insert));
+        let kinds = kinds.chain(observed.evicted.then_some(Kind::Evict));
         let observer = Observer::new(&Options {
             scope: observed.scope.clone(),
             kinds: kinds.collect(),
@@ -673,7 +676,7 @@ fn accesses(kind: Kind, same_fault: bool, pages: Range<u64>) -> Vec<(Op, Range<u
                 .collect()
         }
         Kind::Insert => vec![(Op::Insert, pages)],
-        Kind::Evict => Vec::new(),
+        Kind::Evict => vec![(Op::Evict, pages)],
     }
 }
 
@@ -683,7 +686,7 @@ fn uses_by_others(kind: Kind, pages: Range<u64>) -> Vec<(Op, Range<u64>)> {
         Kind::Read | Kind::Fault | Kind::Map | Kind::Insert | Kind::Dirty => {
             vec![(Op::UseByOthers, pages)]
         }
-        Kind::Evict => Vec::new(),
+        Kind::Evict => vec![(Op::Evict, pages)],
     }
 }
 

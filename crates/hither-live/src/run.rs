@@ -198,7 +198,7 @@ impl Mechanisms {
     }
 
     /// What the kernel is to report to them. Who drops pages has to know what others use of the
-    /// files, and who keeps a limit what comes in for the programs.
+    /// files, who keeps a limit what comes in for the programs, and who asks a policy what goes.
     pub(crate) fn kernel_source(
         &self,
         scope: &Scope,
@@ -211,6 +211,7 @@ impl Mechanisms {
             files: files.clone(),
             others: page_cache.is_some(),
             inserted: page_cache.is_some_and(|of| of.budget.is_limit()),
+            evicted: page_cache.is_some_and(|of| !of.budget.is_limit()),
             frames_max,
             beside_library: false,
         })
@@ -345,6 +346,7 @@ fn beside(options: &RunOptions) -> Result<Option<KernelSource>> {
             scope: Scope::Started,
             others: false,
             inserted: false,
+            evicted: false,
             frames_max: Some(options.session.frames_max),
             beside_library: true,
             files: FileFilter::default(),

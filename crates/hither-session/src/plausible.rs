@@ -31,7 +31,7 @@ pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> boo
             let length_max = match op {
                 Op::Read | Op::Write | Op::Fault => TRANSFER_BYTES_MAX,
                 Op::Map | Op::Unmap | Op::Truncate => FILE_BYTES_MAX,
-                Op::Insert | Op::UseByOthers => return false,
+                Op::Insert | Op::UseByOthers | Op::Evict => return false,
             };
             length <= length_max && ends_by(FILE_BYTES_MAX, offset, length) && is_past(time_ns)
         }

@@ -36,10 +36,12 @@ pub enum Op {
     /// A page of a mapped file touched, so that the kernel had to map it.
     Fault = 6,
     /// Pages came into the page cache, since a program reads or writes the file. Programs do not
-    /// know, so that no ring has this or the next one.
+    /// know, so that no ring has this or the next two.
     Insert = 7,
     /// Another program uses pages of the file.
     UseByOthers = 8,
+    /// The kernel has given pages of the file up, or somebody has had them dropped.
+    Evict = 9,
 }
 
 /// The error number (EEXIST) for a range, or for the thread that allocated it, that has a memory

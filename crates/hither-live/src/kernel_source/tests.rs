@@ -49,7 +49,7 @@ fn what_is_mapped_around_a_touch_is_no_touch() {
     assert_eq!(accesses(Kind::Map, false, 2..9), both);
     assert_eq!(accesses(Kind::Map, true, 2..9), [map]);
     assert_eq!(accesses(Kind::Map, false, 2..3), [fault]);
-    assert_eq!(accesses(Kind::Evict, false, 2..9), []);
+    assert_eq!(accesses(Kind::Evict, false, 2..9), [(Op::Evict, 2..9)]);
 }
 
 #[test]

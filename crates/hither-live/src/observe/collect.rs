@@ -730,7 +730,7 @@ fn row_op(op: Op) -> Option<RowOp> {
         Op::Unmap => RowOp::Unmap,
         Op::Truncate => RowOp::Truncate,
         Op::Fault => RowOp::Fault,
-        Op::Insert | Op::UseByOthers => return None,
+        Op::Insert | Op::UseByOthers | Op::Evict => return None,
     })
 }
 

@@ -295,6 +295,16 @@ impl Controller for PageCacheController {
                     self.extents.absent(block);
                 }
             }
+            Input::Evicted {
+                file,
+                offset,
+                length,
+            } => {
+                let run = BlockRun::from(self.file(file), offset, length);
+                if self.gain_monitor.steering() {
+                    self.is_evicted(run);
+                }
+            }
             Input::Gone { file } => {
                 let file = self.file(file);
                 let was = std::mem::replace(&mut self.files[file as usize].gone, true);

@@ -76,7 +76,7 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
-    /// Pages came into the page cache for the programs. This input and the next one are given where
+    /// Pages came into the page cache for the programs. This input and the next two are given where
     /// the kernel tells them.
     Inserted {
         file: FileKey,
@@ -85,6 +85,12 @@ pub(crate) enum Input {
     },
     /// Another program uses pages, or has them cached.
     UsedByOthers {
+        file: FileKey,
+        offset: u64,
+        length: u64,
+    },
+    /// Pages have left the page cache, and not by an order.
+    Evicted {
         file: FileKey,
         offset: u64,
         length: u64,

@@ -212,6 +212,12 @@ fn update_readahead(session: &ProgramSession, fd: i32, access: &Record<'_>) {
             }
         }
         Op::Map => readahead::leave(fd),
-        Op::Write | Op::Truncate | Op::Unmap | Op::Fault | Op::Insert | Op::UseByOthers => {}
+        Op::Write
+        | Op::Truncate
+        | Op::Unmap
+        | Op::Fault
+        | Op::Insert
+        | Op::UseByOthers
+        | Op::Evict => {}
     }
 }

@@ -1,12 +1,13 @@
 //! Checks what is kept against the page cache, a few extents at a time: the kernel may have
-//! reclaimed it, or what other programs had cached.
+//! reclaimed it, or what other programs had cached. Where the kernel tells what goes, the policy
+//! learns that at once.
 
 use hither_core::Block;
 use hither_ids::FileKey;
 
 use super::super::event::{Decision, Order};
 use super::PageCacheController;
-use super::extents::ExtentPosition;
+use super::extents::{BLOCK_BYTES, BlockRun, ExtentPosition};
 
 /// The extents of one check. At 5 us each, and 10 us for opening a file, four checks a second take
 /// less than a hundredth of a CPU.
@@ -30,6 +31,17 @@ impl PageCacheController {
                 file: of_file[0].file,
                 offsets: of_file.iter().map(|extent| extent.offset).collect(),
             }));
+        }
+    }
+
+    /// Pages have left the page cache. A block that has lost a part is not kept: to use it takes a
+    /// read. The rest of it may be dropped.
+    pub(super) fn is_evicted(&mut self, run: BlockRun) {
+        for block in self.extents.blocks(run) {
+            if self.model.remove(block) {
+                self.summary.absent_bytes += BLOCK_BYTES;
+                self.extents.evicted(block);
+            }
         }
     }
 

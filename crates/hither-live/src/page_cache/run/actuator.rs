@@ -184,6 +184,11 @@ impl Actuator for PageCacheActuator {
                 offset,
                 length,
             },
+            Op::Evict => Input::Evicted {
+                file,
+                offset,
+                length,
+            },
             // Which touches there were without a fault is not known.
             Op::Map | Op::Fault if self.by_kernel => Input::Mapped { file },
             Op::Map if self.may_watch(origin.ring, file, length) => {
