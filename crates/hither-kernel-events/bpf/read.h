@@ -57,8 +57,8 @@ static FUNCTION bool is_rest(struct thread *thread, u64 number, struct address_s
 	return 0;
 }
 
-/* Where a call begins to read: where it says, or else where the file's position is, which moves once
- * the call is done. */
+/* Where a call begins to read: where it says, or else where the file's position is, which moves
+ * once the call is done. */
 static ALWAYS_INLINE s64 offset_of_call(struct file *file, const void *told)
 {
 	s64 offset = -1;
@@ -76,7 +76,9 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 				       u64 page)
 {
 	struct pt_regs *registers = bpf_task_pt_regs(task);
+	bool has_offset = 0, is_copy = 0;
 	struct request *last = NULL;
+	const void *told = NULL;
 	struct thread *thread;
 	struct file *file;
 	u32 descriptor;
@@ -86,46 +88,43 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 	if (!FIELD_EXISTS(registers->orig_ax))
 		return page;
 	call = registers->orig_ax;
-	descriptor = call == CALL_SENDFILE64 ? registers->si : registers->di;
+	offset = registers->r10;
+	descriptor = registers->di;
 	switch (call) {
-	case CALL_READ:
-	case CALL_READV:
 	case CALL_PREAD64:
 	case CALL_PREADV:
+		has_offset = 1;
+		break;
 	case CALL_PREADV2:
+		has_offset = offset != -1;
+		break;
+	case CALL_READ:
+	case CALL_READV:
+		break;
 	case CALL_SENDFILE64:
+		descriptor = registers->si;
+		told = (void *)registers->dx;
+		is_copy = 1;
+		break;
 	case CALL_SPLICE:
 	case CALL_COPY_FILE_RANGE:
+		told = (void *)registers->si;
+		is_copy = 1;
 		break;
 	default:
 		return page;
 	}
+	/* As a rule that is so. */
+	if (has_offset && offset >> PAGE_SHIFT >= page)
+		return page;
 	file = file_of(task, descriptor);
 	if (read_pointer(&file->f_mapping) != mapping)
 		return page;
-	switch (call) {
-	case CALL_PREAD64:
-	case CALL_PREADV:
-		offset = registers->r10;
-		break;
-	case CALL_PREADV2:
-		offset = registers->r10;
-		if (offset == -1)
-			offset = offset_of_call(file, NULL);
-		break;
-	case CALL_SENDFILE64:
-		offset = offset_of_call(file, (void *)registers->dx);
-		break;
-	case CALL_SPLICE:
-	case CALL_COPY_FILE_RANGE:
-		offset = offset_of_call(file, (void *)registers->si);
-		break;
-	default:
-		offset = offset_of_call(file, NULL);
-	}
+	if (!has_offset)
+		offset = offset_of_call(file, told);
 	/* These make several requests, each where the one before has ended. Not all of them count
 	 * as completed: the last request may be of an earlier call. */
-	if (call == CALL_SENDFILE64 || call == CALL_SPLICE || call == CALL_COPY_FILE_RANGE) {
+	if (is_copy) {
 		thread = thread_of(task);
 		if (thread)
 			last = last_read(thread, reads_completed(task));

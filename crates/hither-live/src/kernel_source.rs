@@ -239,7 +239,11 @@ impl KernelSource {
         };
         let wanted = observed.files.clone();
         let mut named = Named::new(frames_max, observed.beside_library, wanted);
-        processes.iter().for_each(|&process| named.look_up(process));
+        for &process in processes {
+            named.look_up(process);
+            // It may soon end.
+            named.stacks.look_at(process);
+        }
         Ok(KernelSource {
             observer,
             named,

@@ -285,7 +285,9 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     let file_users = needs.iter().filter(|of| of.block_bytes.is_some()).count();
     let needs = needs.into_iter().reduce(SessionNeeds::and);
     let needs = needs.unwrap_or_default();
-    let session = needs.options(options.session);
+    let mut session = needs.options(options.session);
+    // Without call sites by frames, which the kernel's events may do without.
+    session.frames_max = session.frames_max.max(1);
     let session = Session::create(session).map_err(Error::Session)?;
     let mut state = RunState::new(session, file_users);
     if by_kernel {

@@ -99,11 +99,7 @@ impl Stacks {
         stack: &CopiedStack<'_>,
         define: &mut dyn FnMut(Record<'_>),
     ) -> Option<u64> {
-        if !self.processes.contains_key(&process) {
-            let space = self.space_of(process);
-            let known = FxHashMap::default();
-            self.processes.insert(process, Process { space, known });
-        }
+        self.look_at(process);
         let Process { space, known } = self.processes.get_mut(&process)?;
         let Some(space) = space else {
             // It has ended, or may not be looked at.
@@ -169,6 +165,15 @@ impl Stacks {
             });
         }
         Some(signature)
+    }
+
+    /// Finds out what is mapped in a process, if that is not known.
+    pub(super) fn look_at(&mut self, process: Pid) {
+        if self.are_asked_for() && !self.processes.contains_key(&process) {
+            let space = self.space_of(process);
+            let known = FxHashMap::default();
+            self.processes.insert(process, Process { space, known });
+        }
     }
 
     /// What is mapped in a process. One that has ended is like what it was forked from.

@@ -122,7 +122,8 @@ fn what_both_have_seen_counts_once_and_what_either_has_seen_is_there() {
             alone: 0,
         };
         assert_eq!((&library, &both), (&expected, &expected), "{how}");
-        let (kernel, _) = recorded(folder, &["--seen-by=kernel"], &["./dynamic", how]);
+        let kernel = ["--seen-by=kernel", "--frames=0"];
+        let (kernel, _) = recorded(folder, &kernel, &["./dynamic", how]);
         assert!(kernel.data >= times * pages, "{how}: {kernel:?}");
         // Without the library.
         let (fixed, _) = recorded(folder, &[], &["./fixed", how]);
