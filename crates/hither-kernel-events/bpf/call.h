@@ -14,6 +14,56 @@ enum {
 	CALL_PREADV2 = 327,
 };
 
+/* Others that make pages come, or become dirty. */
+enum {
+	CALL_WRITE = 1,
+	CALL_PWRITE64 = 18,
+	CALL_WRITEV = 20,
+	CALL_EXECVE = 59,
+	CALL_TRUNCATE = 76,
+	CALL_FTRUNCATE = 77,
+	CALL_FALLOCATE = 285,
+	CALL_PWRITEV = 296,
+	CALL_EXECVEAT = 322,
+	CALL_PWRITEV2 = 328,
+};
+
+/* Of task_struct.flags: it works for an io_uring. */
+#define PF_IO_WORKER 0x10
+
+/* Whether the task is in a call that reads or writes files, or that executes one. What io_uring does
+ * for it is in none, or in one of its own; what a fault does is in none. */
+static FUNCTION bool is_in_call(struct task_struct *task)
+{
+	struct pt_regs *registers = bpf_task_pt_regs(task);
+
+	if (!FIELD_EXISTS(registers->orig_ax) || task->flags & PF_IO_WORKER)
+		return 0;
+	switch (registers->orig_ax) {
+	case CALL_READ:
+	case CALL_WRITE:
+	case CALL_PREAD64:
+	case CALL_PWRITE64:
+	case CALL_READV:
+	case CALL_WRITEV:
+	case CALL_SENDFILE64:
+	case CALL_EXECVE:
+	case CALL_TRUNCATE:
+	case CALL_FTRUNCATE:
+	case CALL_SPLICE:
+	case CALL_FALLOCATE:
+	case CALL_PREADV:
+	case CALL_PWRITEV:
+	case CALL_EXECVEAT:
+	case CALL_COPY_FILE_RANGE:
+	case CALL_PREADV2:
+	case CALL_PWRITEV2:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
 /* Of thread_info.status: the call is one of 32-bit x86, whose numbers are others. */
 #define TS_COMPAT 2
 

@@ -35,6 +35,9 @@ enum event_flag {
 	FLAG_CUT = 2,
 	/* Of pages: the process is not one that is observed. */
 	FLAG_OUTSIDE = 4,
+	/* Of a read or of pages that become dirty: in a call that reads or writes files, or that
+	 * executes one. */
+	FLAG_IN_CALL = 8,
 };
 
 struct event {

@@ -229,6 +229,7 @@ struct thread_info {
 
 struct task_struct {
 	struct thread_info thread_info;
+	u32 flags;
 	s32 pid;
 	s32 tgid;
 	unsigned long min_flt;

@@ -1,6 +1,7 @@
 /* What the programs share: settings, maps, the filter, and how an event is sent. */
 #pragma once
 
+#include "call.h"
 #include "event.h"
 
 enum scope {
@@ -20,6 +21,8 @@ const volatile u32 with_excluded = 0;
 const volatile u32 with_started = 0;
 /* Whether it is said what others use of the files that observed processes have used. */
 const volatile u32 with_others = 0;
+/* Whether it is said what was in a call that reads or writes. */
+const volatile u32 with_calls = 0;
 /* A page is sampled if the upper half of its hash is less. 0: all are. */
 const volatile u32 sampled_below = 0;
 /* Whether cgroups are those of the memory controller in the first version's hierarchies. */
@@ -310,6 +313,8 @@ static FUNCTION long report_pages(struct task_struct *task, struct pages *pages)
 {
 	u8 kind = pages->kind, flags = pages->flags;
 
+	if (with_calls && (kind == EVENT_READ || kind == EVENT_DIRTY) && is_in_call(task))
+		flags |= FLAG_IN_CALL;
 	if (stack_bytes && kind != EVENT_INSERT && kind != EVENT_EVICT) {
 		u64 fixed = __builtin_offsetof(struct pages_event, stack);
 		u32 slot = kind;

@@ -77,6 +77,9 @@ const CUT: u8 = 2;
 /// Flag of pages: see [`What::Pages::is_outside`].
 const OUTSIDE: u8 = 4;
 
+/// Flag of pages: see [`What::Pages::is_in_call`].
+const IN_CALL: u8 = 8;
+
 /// A device, by the number that the kernel uses inside: a file system's, as in
 /// `/proc/self/mountinfo`. On Btrfs and overlayfs stat(2) shows programs another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,6 +172,10 @@ pub enum What<'a> {
         /// The process is not one that is observed: of a [`Kind::Evict`], or where it is asked for
         /// ([`Options::others`](crate::Options::others)).
         is_outside: bool,
+        /// Of a [`Kind::Read`] or [`Kind::Dirty`]: in a call that reads or writes files, or that
+        /// executes one, and so not by io_uring or through a mapping. Said only where it is asked
+        /// for ([`Options::calls`](crate::Options::calls)).
+        is_in_call: bool,
         /// Where the program was.
         stack: UserStack<'a>,
     },
@@ -321,6 +328,7 @@ impl<'a> Event<'a> {
                     last_page,
                     same_fault: flags & SAME_FAULT != 0,
                     is_outside: flags & OUTSIDE != 0,
+                    is_in_call: flags & IN_CALL != 0,
                     stack,
                 }
             }

@@ -266,6 +266,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
     let files = u32::from(options.files);
     let excluded = u32::from(options.excludes);
     let others = u32::from(options.others);
+    let calls = u32::from(options.calls);
     let sampled_below = options.sampling.below();
     let cgroup = match &options.scope {
         Scope::Cgroup(cgroup) => cgroup.clone(),
@@ -284,6 +285,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("with_files", &files, true)
         .override_global("with_excluded", &excluded, true)
         .override_global("with_others", &others, true)
+        .override_global("with_calls", &calls, true)
         .override_global("with_started", &started, true)
         .override_global("sampled_below", &sampled_below, true)
         .override_global("memory_hierarchy", &memory_hierarchy, true)

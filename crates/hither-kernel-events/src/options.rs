@@ -36,6 +36,8 @@ pub struct Options {
     /// Whether it is also reported what other processes use of the files that were reported, and
     /// what comes into the page cache or goes for them.
     pub others: bool,
+    /// Whether it is said of what was in a call that reads or writes.
+    pub calls: bool,
     /// Up to so many bytes of the top of the user stack are copied, if an event's stack is not
     /// known: at most [`STACK_BYTES_MAX`]. 0: events have no stacks.
     ///
@@ -58,6 +60,7 @@ impl Default for Options {
             files: true,
             excludes: false,
             others: false,
+            calls: false,
             stack_bytes: 0,
             ring_bytes: RING_BYTES,
         }

@@ -33,7 +33,7 @@ use hither_kernel::process_tree::Transferred;
 use hither_kernel_events::event::{Event, File, Kind, OwnNumbers, What};
 use hither_kernel_events::stack::STACK_BYTES_MAX;
 use hither_kernel_events::{Observer, Options, Scope, Source, UserStack};
-use hither_session::record::{Op, Record, UNKNOWN_SITE, USED_FILE, signature};
+use hither_session::record::{IN_CALL, Op, Record, UNKNOWN_SITE, USED_FILE, signature};
 use hither_session::session::{Lost, RingInfo};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
@@ -218,6 +218,7 @@ impl KernelSource {
             scope: observed.scope.clone(),
             kinds: kinds.collect(),
             others: observed.others,
+            calls: observed.beside_library,
             devices: observed.files.devices.clone(),
             excludes: observed.files.is_by_name(),
             stack_bytes: match observed.frames_max {
@@ -330,6 +331,7 @@ impl Named {
                 last_page,
                 same_fault,
                 is_outside,
+                is_in_call,
                 stack,
             } => {
                 let object = match self.files.get(&file) {
@@ -361,6 +363,7 @@ impl Named {
                     (ring, site, accesses(kind, same_fault, pages))
                 };
                 let EventSite { signature, flags } = site;
+                let flags = if is_in_call { flags | IN_CALL } else { flags };
                 if !is_outside && !self.held.is_empty() {
                     // Of this fault, another page was touched than those that were mapped.
                     let is_other = kind == Kind::Fault && same_fault;

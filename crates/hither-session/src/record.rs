@@ -55,6 +55,10 @@ pub const IN_KERNEL: u16 = 1;
 /// Access flag: of its call site no more is known than the program and the file.
 pub const UNKNOWN_SITE: u16 = 2;
 
+/// Access flag: the kernel has reported it, in a call that the library stands in place of where it
+/// is.
+pub const IN_CALL: u16 = 4;
+
 /// The path of the module that stands for code that no file holds. Its key is another one in every
 /// process, since offsets in it are addresses.
 pub const RUN_TIME_CODE: &[u8] = b"[code made at run time]";

@@ -66,6 +66,7 @@ impl Report {
                 same_fault,
                 is_outside,
                 stack,
+                ..
             } => report.pages.push(Pages {
                 process: event.process.0,
                 kind,

@@ -2,8 +2,8 @@
 //!
 //! An event has the path of a file below the root of its file system. The mounts of this process
 //! make it a path here. A process in another mount namespace, such as a container's, has other
-//! mounts, which are read once for each namespace (and root in it), and again when they do not show
-//! a file, at most once a second. Only /proc is asked, and where the layers of overlays are.
+//! mounts, which are read for each namespace (and root in it), and again when a file is new, at most
+//! twenty times a second. Only /proc is asked, and where the layers of overlays are.
 //!
 //! A process may end before its events are taken. So its namespace is remembered from when it was
 //! looked up, and that of its parent when it is forked.
@@ -21,6 +21,10 @@ use crate::polling::Periodic;
 
 /// How often mounts are read again, at most.
 const MOUNTS_PERIOD_NS: u64 = 1_000_000_000;
+
+/// How often those of another namespace are, which may still be set up: a container begins with all
+/// mounts of the host.
+const SEEN_PERIOD_NS: u64 = 50_000_000;
 
 /// The mounts of so many namespaces are kept.
 const VIEWS_MAX: usize = 1024;
@@ -171,11 +175,10 @@ impl Names {
     ) -> Option<PathBuf> {
         let view = self.view_of(process)?;
         let found = |seen: &Seen| seen.mounts.path(device, below_root);
-        if let Some(seen) = self.seen.get_mut(&view) {
-            let path = found(seen);
-            if path.is_some() || !seen.read.is_due(now_ns) {
-                return path;
-            }
+        if let Some(seen) = self.seen.get_mut(&view)
+            && !seen.read.is_due(now_ns)
+        {
+            return found(seen);
         }
         self.read_seen(process, &view, now_ns);
         self.seen.get(&view).and_then(found)
@@ -206,7 +209,7 @@ impl Names {
         if self.seen.len() >= VIEWS_MAX {
             self.seen.clear();
         }
-        let mut read = Periodic::from_start(MOUNTS_PERIOD_NS);
+        let mut read = Periodic::from_start(SEEN_PERIOD_NS);
         read.is_due(now_ns);
         self.seen.insert(view.clone(), Seen { mounts, read });
     }

@@ -85,6 +85,7 @@ fn touch(
             last_page: first_page + 9,
             same_fault,
             is_outside: false,
+            is_in_call: false,
             stack: UserStack::Unknown,
         },
     }

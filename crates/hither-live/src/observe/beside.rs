@@ -1,25 +1,19 @@
 //! What the kernel reports beside the library in the programs: an access that both see counts once.
 //!
-//! The library reports a call after it has returned, with its file, its range and its thread. The
-//! kernel has reported the pages of that call by then. So an event of the kernel waits until a
-//! later call of its thread is known: if that call is of the same file and of some of these pages,
-//! the event is part of it, and is left out. If not, or if no call follows, nobody else has seen
-//! the access (io_uring, a call that the library does not stand in place of, a program without
-//! the library), and it is recorded.
+//! Of a program with the library, the calls that read and write files are the library's. Of the
+//! kernel's events those are recorded that are in no such call: by io_uring, of pages that were
+//! written to through a mapping, and touches of files that the library has said to be mapped, which
+//! are all but programs and libraries. A fork of such a program has the library, too, until it runs
+//! another program.
 //!
-//! Of a program with the library, what its loader does is left out, and touches of mapped files
-//! are recorded only of files that the library has said to be mapped: all but programs and
-//! libraries. Of other programs, touches of the program's own file and of shared libraries are left
-//! out.
+//! Of a program without the library, all events are recorded, but touches of its own file and of
+//! shared libraries. That a program has none is known once it has had time to announce itself: till
+//! then its events wait.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
-use hither_ids::{FileKey, Tid};
+use hither_ids::FileKey;
 use hither_kernel::file_id::Inode;
-use hither_kernel::page_bytes;
-use hither_kernel::pid_namespace::PidNamespace;
-use hither_session::session::RingInfo;
 use hither_trace::schema::RowOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,86 +24,53 @@ use super::tables::Event;
 use crate::event_loop::Drained;
 use crate::kernel_source::is_kernels_image;
 
-/// How long an event waits for the call that it may be part of. It must still be in time to be
-/// sorted.
+/// How long a program may take to announce itself. Its events must still be in time to be sorted.
 const WAIT_NS: u64 = HOLD_NS / 10 * 9;
 
-/// How often it is looked for events that have waited long enough.
-const OVERDUE_PERIOD_NS: u64 = HOLD_NS / 32;
+/// How often it is looked for programs that have taken longer.
+const LOOK_PERIOD_NS: u64 = HOLD_NS / 32;
 
-/// How long calls are kept: an event may be read a little later than what was reported after it, if
-/// the kernel was interrupted while another one was written.
-const KEPT_NS: u64 = HOLD_NS / 10;
-
-/// The most events that wait: 40 MiB. Then all are recorded that wait.
+/// The most events that wait: 40 MiB. Then those programs have no library that have not announced
+/// themselves.
 const WAITING_MAX: usize = 1 << 19;
-
-/// The most events of a thread whose calls last longer than they can wait.
-const OVERDUE_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    threads: FxHashMap<Thread, Reports>,
+    /// By program image, while it is not known whether it has the library.
+    waiting: FxHashMap<u32, VecDeque<Waiting>>,
     /// How many events wait.
-    waiting: usize,
-    /// When it was last looked for those that are overdue.
+    count: usize,
+    /// Program images that have not announced themselves in time.
+    without: FxHashSet<u32>,
+    /// When it was last looked for these.
     looked_ns: u64,
     /// Files that the library has said to be mapped.
     mapped: FxHashSet<FileKey>,
-    /// Touches of mapped files are sampled.
+    /// Touches of mapped files are sampled: the kernel's are not used where the library is.
     samples_touches: bool,
     files: SameFiles,
     /// Bytes of reads that the kernel alone has reported.
     read_bytes: u64,
+    /// Those of them by programs that have the library.
+    read_with_library_bytes: u64,
 }
 
-/// A thread, by its number in its own namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Thread {
-    namespace: PidNamespace,
-    tid: Tid,
+/// An event of the kernel's.
+#[derive(Debug)]
+struct Waiting {
+    event: Event,
+    /// In a call that the library stands in place of, where it is.
+    is_in_call: bool,
 }
 
-/// What was reported of a thread, in order of time.
-#[derive(Debug, Default)]
-struct Reports {
-    /// By the library.
-    calls: VecDeque<Access>,
-    /// By the kernel, to be compared with later calls.
-    waiting: VecDeque<Event>,
-    /// Those that were recorded before a call came that they may be part of.
-    overdue: Vec<Access>,
-}
-
-#[derive(Clone, Debug)]
-struct Access {
-    time_ns: u64,
-    op: RowOp,
-    object: FileKey,
-    pages: Range<u64>,
-}
-
-impl Access {
-    fn of(event: &Event) -> Access {
-        let end = event.offset.saturating_add(event.length);
-        Access {
-            time_ns: event.time_ns,
-            op: event.op,
-            object: event.object,
-            pages: event.offset / page_bytes()..end.div_ceil(page_bytes()),
-        }
-    }
-
-    /// Whether an access of the same kind, which ended no earlier, is to some of the same pages.
-    fn is_part_of(&self, call: &Access) -> bool {
-        let both = self.pages.start.max(call.pages.start)..self.pages.end.min(call.pages.end);
-        self.time_ns < call.time_ns && self.op == call.op && !both.is_empty()
-    }
+/// What is known of programs and files.
+pub(super) struct Known<'a> {
+    pub(super) streams: &'a Streams,
+    pub(super) definitions: &'a Definitions,
 }
 
 impl Beside {
-    /// If touches are sampled, the kernel's events of them are not used where the library is.
     pub(super) fn new(samples_touches: bool) -> Beside {
         Beside {
             samples_touches,
@@ -122,155 +83,97 @@ impl Beside {
         self.read_bytes
     }
 
+    /// Those of them by programs with the library: not by calls.
+    pub(super) fn read_with_library_bytes(&self) -> u64 {
+        self.read_with_library_bytes
+    }
+
     /// The key that stands for a file.
     pub(super) fn file_of(&self, object: FileKey) -> FileKey {
         self.files.of(object)
     }
 
     /// A file gets its name. Returns whether it is one of which nothing was known.
-    pub(super) fn define(&mut self, object: FileKey, inode: Inode, by_kernel: bool) -> bool {
-        self.files.define(object, inode, by_kernel);
-        self.files.of(object) == object
+    pub(super) fn define(&mut self, named: &NamedFile<'_>) -> bool {
+        self.files.define(named);
+        self.files.of(named.object) == named.object
     }
 
-    /// The library has reported an access. Returns whether it is to be recorded.
-    pub(super) fn by_library(&mut self, ring: &RingInfo, event: &Event) -> bool {
-        if event.op == RowOp::Map {
-            self.mapped.insert(self.files.of(event.object));
-        }
-        let call = Access::of(event);
-        let files = &self.files;
-        let reports = self.threads.entry(Thread::of(ring)).or_default();
-        let before = reports.overdue.len();
-        let is_same = |of: &Access| of.is_part_of(&call) && files.are_same(of.object, call.object);
-        reports.overdue.retain(|of| !is_same(of));
-        let is_recorded = reports.overdue.len() < before;
-        reports.calls.push_back(call);
-        !is_recorded
+    /// The library has said that a file is mapped.
+    pub(super) fn is_mapped(&mut self, object: FileKey) {
+        self.mapped.insert(self.files.of(object));
     }
 
     /// The kernel has reported an access.
-    pub(super) fn by_kernel(&mut self, ring: &RingInfo, event: Event) {
-        let reports = self.threads.entry(Thread::of(ring)).or_default();
-        reports.waiting.push_back(event);
-        self.waiting += 1;
+    pub(super) fn by_kernel(&mut self, streams: &Streams, event: Event, is_in_call: bool) {
+        let image = streams.stream(event.stream).image;
+        let waiting = Waiting { event, is_in_call };
+        self.waiting.entry(image).or_default().push_back(waiting);
+        self.count += 1;
     }
 
     /// All sources were drained. Returns what is to be recorded of the kernel's events.
     pub(super) fn settle(&mut self, known: &Known<'_>, drained: &Drained) -> Vec<Event> {
-        let Drained {
-            at_ns: now_ns,
-            until_ns,
-            last,
-        } = *drained;
-        let mut alone = Vec::new();
-        let is_full = self.waiting > WAITING_MAX;
-        let looks = last || is_full || now_ns.saturating_sub(self.looked_ns) >= OVERDUE_PERIOD_NS;
+        let Drained { at_ns, last, .. } = *drained;
+        let is_full = self.count > WAITING_MAX;
+        let looks = last || is_full || at_ns.saturating_sub(self.looked_ns) >= LOOK_PERIOD_NS;
         if looks {
-            self.looked_ns = now_ns;
+            self.looked_ns = at_ns;
         }
-        let overdue_ns = if last || is_full {
-            u64::MAX
-        } else {
-            now_ns.saturating_sub(WAIT_NS)
-        };
-        let kept_from_ns = now_ns.saturating_sub(KEPT_NS);
-        let kept_from_ns = until_ns.map_or(kept_from_ns, |until_ns| kept_from_ns.min(until_ns));
-        let mut threads = std::mem::take(&mut self.threads);
-        threads.retain(|_, reports| {
-            let mut later = 0;
-            while let Some(event) = reports.waiting.front() {
-                let access = Access::of(event);
-                let is_before = |call: &Access| call.time_ns <= access.time_ns;
-                while reports.calls.get(later).is_some_and(is_before) {
-                    later += 1;
+        let mut alone = Vec::new();
+        let mut all = std::mem::take(&mut self.waiting);
+        all.retain(|&number, waiting| {
+            let image = &known.streams.images()[number as usize];
+            let has_library = known.has_library(image);
+            if !has_library && !self.without.contains(&number) {
+                let first = waiting.front().map_or(at_ns, |first| first.event.time_ns);
+                let is_late = at_ns.saturating_sub(first) >= WAIT_NS;
+                if !(looks && (last || is_full || is_late)) {
+                    return true;
                 }
-                let has_returned = later < reports.calls.len();
-                let is_overdue = looks && access.time_ns <= overdue_ns;
-                if !has_returned && !is_overdue {
-                    break;
-                }
-                let Some(event) = reports.waiting.pop_front() else {
-                    break;
-                };
-                self.waiting -= 1;
-                let mut next = reports.calls.range(later..);
-                let call = next.next();
-                // One call makes two records of a file that it reads and of one that it writes to.
-                let other = next
-                    .next()
-                    .filter(|other| call.is_some_and(|call| call.op != other.op));
-                let files = &mut self.files;
-                let is_seen = |call: &Access| {
-                    access.is_part_of(call) && files.are_of_a_call(known, &access, call)
-                };
-                if call.into_iter().chain(other).any(is_seen) {
+                self.without.insert(number);
+            }
+            self.count -= waiting.len();
+            for Waiting { event, is_in_call } in waiting.drain(..) {
+                if !self.counts(known, image, has_library, &event, is_in_call) {
                     continue;
                 }
-                if !has_returned && reports.overdue.len() < OVERDUE_MAX {
-                    reports.overdue.push(access);
+                if event.op == RowOp::Read {
+                    self.read_bytes = self.read_bytes.saturating_add(event.length);
+                    let bytes = if has_library { event.length } else { 0 };
+                    self.read_with_library_bytes =
+                        self.read_with_library_bytes.saturating_add(bytes);
                 }
-                if self.counts(known, &event) {
-                    if event.op == RowOp::Read {
-                        self.read_bytes = self.read_bytes.saturating_add(event.length);
-                    }
-                    alone.push(event);
-                }
+                alone.push(event);
             }
-            let is_old = |call: &Access| call.time_ns < kept_from_ns;
-            while reports.calls.front().is_some_and(is_old) {
-                reports.calls.pop_front();
-            }
-            !looks || !reports.is_empty()
+            false
         });
-        self.threads = threads;
+        self.waiting = all;
         alone
     }
 
-    /// Whether an event that nobody else has seen is recorded.
-    fn counts(&self, known: &Known<'_>, event: &Event) -> bool {
-        let image = known.image(event);
-        let is_touch = matches!(event.op, RowOp::Fault | RowOp::Map);
+    /// Whether an event is recorded.
+    fn counts(
+        &self,
+        known: &Known<'_>,
+        image: &Image,
+        has_library: bool,
+        event: &Event,
+        is_in_call: bool,
+    ) -> bool {
         let object = self.files.of(event.object);
-        if known.has_library(image) {
-            let is_loading = !image.forked && event.time_ns < image.time_ns;
-            let is_known = is_touch && (self.samples_touches || !self.mapped.contains(&object));
-            !is_loading && !is_known
-        } else {
-            !is_touch || !known.is_code(image, object)
+        match event.op {
+            RowOp::Fault | RowOp::Map if has_library => {
+                !self.samples_touches && self.mapped.contains(&object)
+            }
+            RowOp::Fault | RowOp::Map => !known.is_code(image, object),
+            _ => !has_library || !is_in_call,
         }
     }
-}
-
-impl Reports {
-    fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.waiting.is_empty() && self.overdue.is_empty()
-    }
-}
-
-impl Thread {
-    fn of(ring: &RingInfo) -> Thread {
-        Thread {
-            namespace: ring.namespace,
-            tid: ring.tid,
-        }
-    }
-}
-
-/// What is known of programs and files.
-pub(super) struct Known<'a> {
-    pub(super) streams: &'a Streams,
-    pub(super) definitions: &'a Definitions,
 }
 
 impl Known<'_> {
-    fn image(&self, event: &Event) -> &Image {
-        let image = self.streams.stream(event.stream).image;
-        &self.streams.images()[image as usize]
-    }
-
-    /// Whether a program has the library, or is a fork of one that has, and has done nothing yet
-    /// that the library reports.
+    /// Whether a program has the library, or is a fork of one that has.
     fn has_library(&self, image: &Image) -> bool {
         let mut image = image;
         for _ in 0..FORKS_MAX {
@@ -283,7 +186,8 @@ impl Known<'_> {
             };
             match self.streams.youngest(parent).filter(|_| image.forked) {
                 Some(parent) => image = &self.streams.images()[parent as usize],
-                None => return false,
+                // The first process of a pid namespace has a parent outside.
+                None => return image.forked && !image.pid.namespace.is_own(),
             }
         }
         false
@@ -302,22 +206,34 @@ impl Known<'_> {
     }
 }
 
+/// A file, as the library or the kernel has named it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamedFile<'a> {
+    pub(super) object: FileKey,
+    pub(super) inode: Inode,
+    pub(super) path: &'a [u8],
+    pub(super) by_kernel: bool,
+}
+
 /// The keys of each file: the library has another one than the kernel, which does not know when a
 /// file was born.
+///
+/// They are joined by the inode, whose number is used again when a file is removed: the first file
+/// that the one has named with the first that the other has, if they have the same name.
 #[derive(Debug, Default)]
 struct SameFiles {
     /// The key that was known first, by the other one.
     first: FxHashMap<FileKey, FileKey>,
-    /// The keys of an inode's file, as long as it has that number.
-    keys: FxHashMap<Inode, Keys>,
-    /// Keys of files that both have named.
-    shared: FxHashSet<FileKey>,
+    /// Files of an inode that only one has named so far, the oldest first.
+    single: FxHashMap<Inode, VecDeque<Single>>,
+    named: FxHashSet<FileKey>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Keys {
-    library: Option<FileKey>,
-    kernel: Option<FileKey>,
+#[derive(Debug)]
+struct Single {
+    object: FileKey,
+    name: Box<[u8]>,
+    by_kernel: bool,
 }
 
 impl SameFiles {
@@ -325,70 +241,43 @@ impl SameFiles {
         *self.first.get(&object).unwrap_or(&object)
     }
 
-    fn are_same(&self, one: FileKey, other: FileKey) -> bool {
-        self.of(one) == self.of(other)
-    }
-
-    fn define(&mut self, object: FileKey, inode: Inode, by_kernel: bool) {
-        let keys = self.keys.entry(inode).or_default();
-        let own = if by_kernel { keys.kernel } else { keys.library };
-        if own == Some(object) {
+    fn define(&mut self, named: &NamedFile<'_>) {
+        let NamedFile {
+            object,
+            inode,
+            path,
+            by_kernel,
+        } = *named;
+        if !self.named.insert(object) {
             return;
         }
-        if own.is_some() {
-            // The number is another file's by now.
-            *keys = Keys::default();
+        let name = file_name(path);
+        let single = self.single.entry(inode).or_default();
+        let is_other = |of: &Single| of.by_kernel != by_kernel && *of.name == *name;
+        match single.iter().position(is_other) {
+            Some(at) => {
+                let other = single.remove(at).map_or(object, |other| other.object);
+                if other != object {
+                    self.first.insert(object, other);
+                }
+            }
+            None => single.push_back(Single {
+                object,
+                name: name.into(),
+                by_kernel,
+            }),
         }
-        let other = if by_kernel {
-            keys.kernel = Some(object);
-            keys.library
-        } else {
-            keys.library = Some(object);
-            keys.kernel
-        };
-        if let Some(other) = other {
-            self.join(other, object);
-        }
-    }
-
-    /// Two keys are of one file.
-    fn join(&mut self, first: FileKey, later: FileKey) {
-        let first = self.of(first);
-        if first != later {
-            self.first.insert(later, first);
-        }
-        self.shared.extend([first, later]);
-    }
-
-    /// Whether an event is of the file of the call that it was in. On Btrfs and overlayfs, the
-    /// library sees other devices than the kernel's events have, so that a file cannot be known by
-    /// its inode: there, of two that have no other key yet, it is the same.
-    fn are_of_a_call(&mut self, known: &Known<'_>, event: &Access, call: &Access) -> bool {
-        if self.are_same(event.object, call.object) {
-            return true;
-        }
-        if self.shared.contains(&event.object) || self.shared.contains(&call.object) {
-            return false;
-        }
-        let of = |object| known.definitions.object(object);
-        let (Some(by_kernel), Some(by_library)) = (of(event.object), of(call.object)) else {
-            return false;
-        };
-        let is_same = by_kernel.id.device != by_library.id.device
-            && by_kernel.size == by_library.size
-            && file_name(&by_kernel.path) == file_name(&by_library.path);
-        if is_same {
-            self.join(call.object, event.object);
-        }
-        is_same
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hither_ids::Pid;
+    use hither_ids::{Pid, Tid};
     use hither_kernel::file_id::FileId;
+    use hither_kernel::page_bytes;
+    use hither_kernel::pid_namespace::PidNamespace;
     use hither_session::record::Record;
+    use hither_session::session::RingInfo;
 
     use super::*;
 
@@ -397,51 +286,50 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// Reports of a program that reads a file, by both.
+    /// What both have reported.
     struct Reported {
         beside: Beside,
         streams: Streams,
         definitions: Definitions,
     }
 
-    fn ring(index: usize, pid: u32, tid: u32) -> RingInfo {
+    fn ring(index: usize, pid: u32) -> RingInfo {
         RingInfo {
             index,
             pid: Pid(pid),
-            tid: Tid(tid),
+            tid: Tid(pid),
             namespace: PidNamespace::OWN,
             generation: 0,
         }
     }
 
-    fn file(device: u64, inode: u64, birth_ns: u64) -> FileId {
+    fn file(inode: u64, birth_ns: u64) -> FileId {
         FileId {
-            device,
+            device: 1,
             inode,
             birth_ns,
         }
     }
 
     impl Reported {
-        /// The process 7 has the library, and 8 has not.
+        /// The process 7 has the library.
         fn new() -> Reported {
             let mut reported = Reported {
                 beside: Beside::new(false),
                 streams: Streams::default(),
                 definitions: Definitions::default(),
             };
-            reported.announce(&ring(0, 7, 7), 1, 10, "/bin/dynamic", false);
-            reported.announce(&ring(70_000, 8, 8), KERNELS, 10, "/bin/static", false);
+            reported.announce(&ring(0, 7), 1, "/bin/dynamic", false);
             reported
         }
 
-        fn announce(&mut self, ring: &RingInfo, image: u32, time_ns: u64, exe: &str, forked: bool) {
+        fn announce(&mut self, ring: &RingInfo, image: u32, exe: &str, forked: bool) {
             let record = Record::Process {
                 pid: ring.pid,
                 parent: Pid(7),
                 image,
                 forked,
-                time_ns,
+                time_ns: 10,
                 exe: exe.as_bytes(),
                 args: b"",
             };
@@ -449,10 +337,15 @@ mod tests {
         }
 
         fn define(&mut self, id: FileId, path: &str, by_kernel: bool) -> FileKey {
-            let object = id.key();
-            if self.beside.define(object, id.inode(), by_kernel) {
+            let named = NamedFile {
+                object: id.key(),
+                inode: id.inode(),
+                path: path.as_bytes(),
+                by_kernel,
+            };
+            if self.beside.define(&named) {
                 let record = Record::Object {
-                    object,
+                    object: id.key(),
                     id,
                     size: 1 << 20,
                     asked_pages: None,
@@ -460,11 +353,22 @@ mod tests {
                 };
                 self.definitions.on_record(&record, Vec::new);
             }
-            object
+            id.key()
         }
 
-        fn event(&mut self, ring: &RingInfo, time_ns: u64, op: RowOp, object: FileKey) -> Event {
-            Event {
+        fn report(&mut self, ring: &RingInfo, time_ns: u64, op: RowOp, object: FileKey) {
+            self.report_call(ring, time_ns, op, object, false);
+        }
+
+        fn report_call(
+            &mut self,
+            ring: &RingInfo,
+            time_ns: u64,
+            op: RowOp,
+            object: FileKey,
+            is_in_call: bool,
+        ) {
+            let event = Event {
                 time_ns,
                 signature: 0,
                 object,
@@ -475,23 +379,8 @@ mod tests {
                 op,
                 in_kernel: false,
                 unknown_site: false,
-            }
-        }
-
-        fn by_kernel(&mut self, ring: &RingInfo, time_ns: u64, op: RowOp, object: FileKey) {
-            let event = self.event(ring, time_ns, op, object);
-            self.beside.by_kernel(ring, event);
-        }
-
-        fn by_library(
-            &mut self,
-            ring: &RingInfo,
-            time_ns: u64,
-            op: RowOp,
-            object: FileKey,
-        ) -> bool {
-            let event = self.event(ring, time_ns, op, object);
-            self.beside.by_library(ring, &event)
+            };
+            self.beside.by_kernel(&self.streams, event, is_in_call);
         }
 
         /// The times of what is recorded after a drain.
@@ -506,121 +395,107 @@ mod tests {
                 last,
             };
             let alone = self.beside.settle(&known, &drained);
-            alone.into_iter().map(|event| event.time_ns).collect()
+            let mut times: Vec<u64> = alone.into_iter().map(|event| event.time_ns).collect();
+            times.sort_unstable();
+            times
         }
     }
 
     #[test]
-    fn a_read_that_both_have_seen_counts_once() {
+    fn calls_of_a_program_with_the_library_are_the_librarys() {
         let mut reported = Reported::new();
-        let (library, kernel) = (ring(0, 7, 7), ring(70_001, 7, 7));
-        let seen = reported.define(file(1, 2, 99), "/data", false);
-        let same = reported.define(file(1, 2, 3), "/data", true);
-        assert_ne!(seen, same);
-        assert_eq!(reported.beside.file_of(same), seen);
-        assert!(reported.by_library(&library, 110, RowOp::Read, seen));
-        reported.by_kernel(&kernel, 100, RowOp::Read, same);
+        let data = reported.define(file(2, 99), "/data", false);
+        let same = reported.define(file(2, 3), "/data", true);
+        assert_ne!(data, same);
+        assert_eq!(reported.beside.file_of(same), data);
+        let main = ring(70_000, 7);
+        reported.announce(&main, KERNELS, "/bin/dynamic", false);
+        reported.report_call(&main, 100, RowOp::Read, same, true);
+        reported.report_call(&main, 101, RowOp::Write, same, true);
+        // By io_uring, and through a mapping.
+        reported.report(&main, 102, RowOp::Read, same);
+        reported.report(&main, 103, RowOp::Write, same);
+        // A fork has the library, whether it reports anything or not.
+        let fork = ring(70_001, 9);
+        reported.announce(&fork, KERNELS + 1, "/bin/dynamic", true);
+        reported.report_call(&fork, 104, RowOp::Read, same, true);
+        assert_eq!(reported.settled(200, false), [102, 103]);
+        assert_eq!(reported.beside.read_bytes(), page_bytes());
+        assert_eq!(reported.beside.read_with_library_bytes(), page_bytes());
+    }
+
+    #[test]
+    fn a_program_without_the_library_is_known_after_a_while() {
+        let mut reported = Reported::new();
+        let data = reported.define(file(2, 99), "/data", false);
+        let (fixed, late) = (ring(70_000, 8), ring(70_001, 9));
+        reported.announce(&fixed, KERNELS, "/bin/static", false);
+        reported.announce(&late, KERNELS + 1, "/bin/late", false);
+        reported.report_call(&fixed, 100, RowOp::Read, data, true);
+        reported.report_call(&late, 100, RowOp::Read, data, true);
         assert!(reported.settled(200, false).is_empty());
-        // The call has not returned when the kernel's event is read.
-        reported.by_kernel(&kernel, 210, RowOp::Read, same);
-        assert!(reported.settled(220, false).is_empty());
-        assert!(reported.by_library(&library, 230, RowOp::Read, seen));
-        assert!(reported.settled(240, true).is_empty());
-        assert_eq!(reported.beside.read_bytes(), 0);
-    }
-
-    #[test]
-    fn what_the_library_has_not_seen_is_recorded() {
-        let mut reported = Reported::new();
-        let (library, kernel) = (ring(0, 7, 7), ring(70_001, 7, 7));
-        let seen = reported.define(file(1, 2, 99), "/data", false);
-        let other = reported.define(file(1, 4, 0), "/other", true);
-        // A call that is no hook's, of another file, another kind, or another thread.
-        reported.by_kernel(&kernel, 100, RowOp::Read, other);
-        reported.by_kernel(&kernel, 101, RowOp::Write, seen);
-        reported.by_kernel(&ring(70_002, 7, 9), 102, RowOp::Read, seen);
-        reported.by_kernel(&kernel, 103, RowOp::Read, seen);
-        reported.by_library(&library, 110, RowOp::Read, seen);
-        let mut recorded = reported.settled(200, false);
-        assert_eq!(recorded, [100, 101]);
-        recorded = reported.settled(300, true);
-        assert_eq!(recorded, [102]);
-        // A program without the library.
-        reported.by_kernel(&ring(70_000, 8, 8), 400, RowOp::Read, seen);
-        assert!(reported.settled(500, false).is_empty());
-        assert_eq!(reported.settled(400 + SECOND_NS, false), [400]);
-        assert_eq!(reported.beside.read_bytes(), 3 * page_bytes());
-    }
-
-    #[test]
-    fn of_a_call_that_lasts_the_kernels_event_stays() {
-        let mut reported = Reported::new();
-        let (library, kernel) = (ring(0, 7, 7), ring(70_001, 7, 7));
-        let seen = reported.define(file(1, 2, 99), "/data", false);
-        reported.by_kernel(&kernel, 100, RowOp::Read, seen);
-        assert_eq!(reported.settled(3 * SECOND_NS, false), [100]);
-        assert!(!reported.by_library(&library, 3 * SECOND_NS + 1, RowOp::Read, seen));
-        assert!(reported.by_library(&library, 3 * SECOND_NS + 2, RowOp::Read, seen));
+        // The loader has read what the library did not see, and then it begins.
+        reported.announce(&ring(1, 9), 2, "/bin/late", false);
+        assert_eq!(reported.settled(SECOND_NS, false), [100]);
+        // From now on nothing waits.
+        reported.report_call(&fixed, SECOND_NS, RowOp::Read, data, true);
+        assert_eq!(reported.settled(SECOND_NS + 1, false), [SECOND_NS]);
+        assert_eq!(reported.beside.read_bytes(), 2 * page_bytes());
+        assert_eq!(reported.beside.read_with_library_bytes(), 0);
+        // At the end it is known of all.
+        let last = ring(70_002, 10);
+        reported.announce(&last, KERNELS + 2, "/bin/last", false);
+        reported.report_call(&last, SECOND_NS + 2, RowOp::Read, data, true);
+        assert_eq!(reported.settled(SECOND_NS + 3, true), [SECOND_NS + 2]);
     }
 
     #[test]
     fn touches_count_of_what_the_library_has_said_to_be_mapped() {
         let mut reported = Reported::new();
-        let (library, kernel) = (ring(0, 7, 7), ring(70_001, 7, 7));
-        let data = reported.define(file(1, 2, 99), "/data", false);
-        let code = reported.define(file(1, 4, 0), "/lib/libc.so", true);
-        reported.by_library(&library, 50, RowOp::Map, data);
-        // The loader's, before the library begins.
-        reported.by_kernel(&kernel, 5, RowOp::Read, code);
-        reported.by_kernel(&kernel, 100, RowOp::Fault, data);
-        reported.by_kernel(&kernel, 101, RowOp::Fault, code);
-        // A fork that has done nothing yet that the library reports.
-        let fork = ring(70_003, 9, 9);
-        reported.announce(&fork, KERNELS + 1, 90, "/bin/dynamic", true);
-        reported.by_kernel(&fork, 102, RowOp::Fault, code);
-        reported.by_kernel(&fork, 103, RowOp::Read, code);
+        let data = reported.define(file(2, 99), "/data", false);
+        let code = reported.define(file(4, 0), "/lib/libc.so.6", true);
+        reported.beside.is_mapped(data);
+        let main = ring(70_000, 7);
+        reported.announce(&main, KERNELS, "/bin/dynamic", false);
+        reported.report(&main, 100, RowOp::Fault, data);
+        reported.report(&main, 101, RowOp::Fault, code);
         // A program without the library touches itself, and others.
-        let program = reported.define(file(1, 5, 0), "/bin/static", true);
-        let fixed = ring(70_000, 8, 8);
-        reported.by_kernel(&fixed, 104, RowOp::Fault, program);
-        reported.by_kernel(&fixed, 105, RowOp::Fault, data);
-        reported.by_kernel(&fixed, 106, RowOp::Fault, code);
-        let mut recorded = reported.settled(SECOND_NS, true);
-        recorded.sort_unstable();
-        assert_eq!(recorded, [100, 103, 105]);
+        let program = reported.define(file(5, 0), "/bin/static", true);
+        let fixed = ring(70_001, 8);
+        reported.announce(&fixed, KERNELS + 1, "/bin/static", false);
+        reported.report(&fixed, 104, RowOp::Fault, program);
+        reported.report(&fixed, 105, RowOp::Fault, data);
+        reported.report(&fixed, 106, RowOp::Map, code);
+        assert_eq!(reported.settled(SECOND_NS, true), [100, 105]);
         // They are sampled: the kernel's events of them are not used.
         reported.beside.samples_touches = true;
-        reported.by_kernel(&kernel, 200, RowOp::Fault, data);
+        reported.report(&main, 200, RowOp::Fault, data);
         assert!(reported.settled(2 * SECOND_NS, true).is_empty());
     }
 
     #[test]
     fn a_number_that_is_used_again_is_another_file() {
         let mut files = SameFiles::default();
-        let inode = file(1, 2, 0).inode();
-        let key = |number| FileKey(number);
-        files.define(key(10), inode, false);
-        files.define(key(20), inode, true);
-        assert!(files.are_same(key(10), key(20)));
-        // The kernel is first to name the next one.
-        files.define(key(21), inode, true);
-        files.define(key(11), inode, false);
-        assert!(files.are_same(key(11), key(21)));
-        assert!(!files.are_same(key(10), key(21)));
-        assert_eq!(files.of(key(11)), key(21));
-    }
-
-    #[test]
-    fn a_file_whose_device_has_two_numbers_is_known_by_a_call() {
-        let mut reported = Reported::new();
-        let (library, kernel) = (ring(0, 7, 7), ring(70_001, 7, 7));
-        let seen = reported.define(file(50, 2, 99), "/merged/data", false);
-        let same = reported.define(file(1, 900, 0), "/upper/data", true);
-        let other = reported.define(file(1, 901, 0), "/upper/other", true);
-        reported.by_kernel(&kernel, 100, RowOp::Read, other);
-        reported.by_kernel(&kernel, 101, RowOp::Read, same);
-        reported.by_library(&library, 110, RowOp::Read, seen);
-        assert_eq!(reported.settled(SECOND_NS, true), [100]);
-        assert_eq!(reported.beside.file_of(same), seen);
+        let mut define = |number, path: &[u8], by_kernel| {
+            files.define(&NamedFile {
+                object: FileKey(number),
+                inode: file(2, 0).inode(),
+                path,
+                by_kernel,
+            });
+        };
+        // The library's are known first: two files of one number, and one that the kernel has not
+        // seen.
+        define(10, b"/a", false);
+        define(11, b"/b", false);
+        define(12, b"/a", false);
+        define(20, b"/x/a", true);
+        define(22, b"/x/a", true);
+        define(20, b"/x/a", true);
+        // The kernel's is first.
+        define(23, b"/c", true);
+        define(13, b"/c", false);
+        let of = |number| files.of(FileKey(number)).0;
+        assert_eq!([20, 22, 11, 13].map(of), [10, 12, 11, 23]);
     }
 }

@@ -17,13 +17,13 @@ use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
-use hither_session::record::{IN_KERNEL, Op, Record, UNKNOWN_SITE};
+use hither_session::record::{IN_CALL, IN_KERNEL, Op, Record, UNKNOWN_SITE};
 use hither_session::session::Lost;
 use hither_trace::schema::{AccessRow, Cut, Losses, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::beside::{Beside, Known};
+use super::beside::{Beside, Known, NamedFile};
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
 use super::intern::{Definitions, ObjectDefinition};
@@ -37,7 +37,7 @@ use super::summary::RecordingSummary;
 use super::tables::{Event, Tables};
 use super::{machine, sites};
 use crate::event_loop::{Drained, Sink};
-use crate::kernel_source::is_kernels;
+use crate::kernel_source::{is_kernels, is_kernels_image};
 use crate::mechanism::{Origin, RunState};
 use crate::symbolise::Symboliser;
 
@@ -287,7 +287,7 @@ impl Collector {
         let all = RecordingSummary {
             objects: tables.objects.len(),
             sites: tables.sites.len() - 1,
-            processes: run.streams.images().len(),
+            processes: self.tables.processes.keys().len(),
             threads: self.tables.threads.keys().len(),
             out_of_order: self.window.late(),
             ..self.summary
@@ -347,9 +347,13 @@ impl Collector {
             definitions,
             ..
         } = run;
-        // Programs that made no access are processes of the trace too.
-        for image in 0..streams.images().len() as u32 {
-            self.tables.processes.number(image);
+        // Programs that made no access are processes of the trace too, but for those of which no
+        // more is known than that they touched their own code.
+        let is_both = self.start.seen_by == SeenBy::Both;
+        for (number, image) in (0..).zip(streams.images()) {
+            if !(is_both && is_kernels_image(image.number)) {
+                self.tables.processes.number(number);
+            }
         }
         let running = if self.start.seen_by == SeenBy::Kernel {
             // Programs that ran already go on, as they should.
@@ -404,6 +408,8 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
+        let beside = self.beside.as_ref();
+        let by_calls = seen.saturating_sub(beside.map_or(0, Beside::read_with_library_bytes));
         let mapped = self.mapped_files(&run.definitions);
         let touches = self.touches.as_ref().map(|touches| {
             let unseen = mapped.iter().filter(|file| !touches.sees(file.object));
@@ -422,8 +428,10 @@ impl Collector {
             other_bytes: ended.other_read_bytes,
             // Less than was seen: processes that nobody waited for are not in its count.
             unseen_bytes: match self.start.seen_by {
-                SeenBy::Kernel | SeenBy::Both => Some(ended.lost.bytes),
+                SeenBy::Kernel => Some(ended.lost.bytes),
                 SeenBy::Library => kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
+                // Whole pages may be more than what calls have read of them.
+                SeenBy::Both => kernel.map(|all| all.called_bytes.saturating_sub(by_calls)),
             },
             called_bytes: kernel.map(|all| all.called_bytes),
             storage_bytes: kernel.map(|all| all.read_bytes),
@@ -564,18 +572,26 @@ impl Sink for Collector {
                 };
                 if let Some(beside) = &mut self.beside {
                     if by_kernel {
-                        return beside.by_kernel(ring, event);
+                        let is_in_call = flags & IN_CALL != 0;
+                        return beside.by_kernel(streams, event, is_in_call);
                     }
-                    if !beside.by_library(ring, &event) {
-                        return;
+                    if is_mapping {
+                        beside.is_mapped(object);
                     }
                 }
                 self.push(event, streams, definitions);
             }
-            Record::Object { object, id, .. } => {
-                let by_kernel = is_kernels(ring);
+            Record::Object {
+                object, id, path, ..
+            } => {
+                let named = NamedFile {
+                    object,
+                    inode: id.inode(),
+                    path,
+                    by_kernel: is_kernels(ring),
+                };
                 let beside = self.beside.as_mut();
-                if beside.is_none_or(|of| of.define(object, id.inode(), by_kernel)) {
+                if beside.is_none_or(|of| of.define(&named)) {
                     definitions.on_record(record, || streams.maps_of(ring));
                 }
             }
