@@ -136,7 +136,7 @@ class Runs:
         }
 
 
-HEADING = """| program | bytes by the library | by both | more | by the kernel alone, as `stat` says \
+HEADING = """| program | bytes by the library | by both | more | by the kernel alone, by `stat` \
 | requests of the library alone, bytes | of them in ELF files | libc's | data | accesses lost |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"""
 
