@@ -213,9 +213,8 @@ def main() -> None:
             continue
         plain = output_of(command)
         trace = work / f"trace-{int(time.time() * 1000)}.hither"
-        recorded = output_of(
-            [str(hither), "--quiet", "record", "-o", str(trace), "--", "/bin/sh", "-c", command]
-        )
+        record = [str(hither), "--quiet", "record", "--seen-by=library", "-o", str(trace), "--"]
+        recorded = output_of([*record, "/bin/sh", "-c", command])
         stat = json.loads(
             subprocess.run(
                 [hither, "stat", "--json", trace], check=True, stdout=subprocess.PIPE

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 # Options of the command; the trace of a recording is thrown away.
 MODES = {
-    "record": ["record", "--force", "-q", "-o", "t.hither"],
+    "record": ["record", "--seen-by=library", "--force", "-q", "-o", "t.hither"],
     "page cache": ["run", "-q", "--page-cache", "--cache", "16MiB"],
     "no cache": ["run", "-q", "--no-cache"],
     "replicas": ["run", "-q", "--replicas", "--replicate", "all"],

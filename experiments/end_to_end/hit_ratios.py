@@ -98,10 +98,8 @@ def main() -> None:
         trace = work / f"{name}.hither"
         if not trace.exists():
             clean(tree)
-            subprocess.run(
-                [hither, "--quiet", "record", "-o", trace, "--", "/bin/sh", "-c", command],
-                check=True,
-            )
+            record = [hither, "--quiet", "record", "--seen-by=library", "-o", trace, "--"]
+            subprocess.run([*record, "/bin/sh", "-c", command], check=True)
         sizes = [argument for size in SIZES for argument in ("--size", size)]
         chosen = [argument for policy in policies for argument in ("--policy", policy)]
         run = [hither, "--quiet", "sim", trace, *chosen, *sizes, "--json"]

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """The programs of strangers.py, recorded by the library and by the kernel's events: the same pages?
 
-Each program runs under `hither record`, which preloads the library. A shell that waits starts it,
-so that `hither record -p SHELL` sees the same run by the kernel's events. Of each file, the pages
-that were read are compared: those that each request covers, as often as they were covered. The
-library's ranges are rounded to whole pages. Files are compared by their paths, if either has read
-them.
+Each program runs under `hither record --seen-by=library`. A shell that waits starts it, so that
+`hither record -p SHELL` sees the same run by the kernel's events. Of each file, the pages that were
+read are compared: those that each request covers, as often as they were covered. The library's
+ranges are rounded to whole pages. Files are compared by their paths, if either has read them.
 
 Left out are reads that the dynamic loader or the C library make for themselves, inside of libc,
 where a preloaded library cannot see them: programs and libraries (ELF files, by their contents),
@@ -93,7 +92,7 @@ class Runs:
         return found
 
     def words_of_library(self, program):
-        words = [self.hither, "-q", "record", "--force", "-o", self.library]
+        words = [self.hither, "-q", "record", "--seen-by=library", "--force", "-o", self.library]
         return [str(word) for word in [*words, "--", "sh", "-c", program.command]]
 
     def by_library(self, program):

@@ -61,9 +61,8 @@ def main() -> None:
 
     def recorded(number: int) -> tuple[float, float]:
         trace = work / f"{number}.hither"
-        wall, cpu = timed(
-            [str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command]
-        )
+        record = [str(hither), "--quiet", "record", "--seen-by=library", "-o", str(trace), "--"]
+        wall, cpu = timed([*record, *arguments.command])
         ran = json.loads((trace / "meta.json").read_text())["more"]["ran_ns"] / 1e9
         agent.append(wall - ran)
         return ran, cpu

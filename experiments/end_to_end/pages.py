@@ -61,7 +61,7 @@ def of_trace(trace: Path, without: Path | None = None) -> list[Pages]:
     rows = pyarrow.parquet.read_table(trace / "accesses.parquet", columns=columns).to_pydict()
     before: dict[int, tuple] = {}
     for number, op, offset, length, count, process, *when in zip(*(rows[name] for name in columns)):
-        if op == "map" and before.get(number) == ("fault", offset, *when):
+        if op == "fault" and before.get(number) == ("map", offset, *when):
             files[number].first_of_range += 1
         before[number] = (op, offset, *when)
         if op not in COUNTED or number not in files or length == 0 or process in left_out:

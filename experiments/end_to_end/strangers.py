@@ -105,7 +105,8 @@ class Strangers:
         return json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
 
     def recorded(self, program: Program, between: list[str] = []) -> dict:
-        record = [str(self.hither), "-q", "record", "--force", "-o", str(self.trace), "--"]
+        record = [str(self.hither), "-q", "record", "--seen-by=library", "--force"]
+        record += ["-o", str(self.trace), "--"]
         found = run(program, [*record, *between])
         if found["status"] == 0:
             stat = self.asked("stat")

@@ -127,7 +127,7 @@ class Files:
         """MiB that the best possible policy and LRU miss, by cache size."""
         hither = str(self.builds["hither"])
         trace = self.shared / f"{name}.trace"
-        record = [hither, "-q", "record", "--force", "-o", str(trace), "--"]
+        record = [hither, "-q", "record", "--seen-by=library", "--force", "-o", str(trace), "--"]
         ran = ["sh", "-c", workload.command]
         subprocess.run([*record, *ran], check=True, stdout=subprocess.DEVNULL)
         sizes = ",".join(f"{budget // MIB}MiB" for budget in sorted(set(budgets)))

@@ -48,7 +48,7 @@ int main(void) {
 TREE_FILES, TREE_BYTES = 14_000, 12_000
 
 MODES = {
-    "`record`": ["record", "--force", "-q", "-o", "trace.hither"],
+    "`record`": ["record", "--seen-by=library", "--force", "-q", "-o", "trace.hither"],
     "`--cache 64MiB`": ["run", "-q", "--page-cache", "--cache", "64MiB"],
     "`--no-cache`": ["run", "-q", "--no-cache"],
     "automatic": ["run", "-q"],

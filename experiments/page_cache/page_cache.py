@@ -311,6 +311,7 @@ def simulated(workload: Workload, hither: Path, folder: Path, budget: int) -> di
         str(hither),
         "-q",
         "record",
+        "--seen-by=library",
         "--force",
         "-o",
         str(trace),

@@ -122,7 +122,8 @@ class Promise:
 
     def measure(self, name: str) -> dict:
         workload = PROGRAMS[name](self.kit)
-        record = [str(self.hither), "-q", "record", "--force", "-o", str(self.trace), "--"]
+        record = [str(self.hither), "-q", "record", "--seen-by=library", "--force"]
+        record += ["-o", str(self.trace), "--"]
         recorded = self.run(workload, record)
         told = self.said("advise", "--json", "--save", self.plan, self.trace)
         advice, memory = told["advice"], told["trace"]["memory"]

@@ -350,7 +350,8 @@ for epoch in range(5):
         if not trace.exists():
             if name in ("gcc", "multi1", "multi2") and not self.tiny:
                 hit_ratios.clean(self.tree)
-            record = [self.hither, "-q", "record", "-o", trace, "--", "sh", "-c", command]
+            record = [self.hither, "-q", "record", "--seen-by=library", "-o", trace, "--"]
+            record += ["sh", "-c", command]
             # PostgreSQL does not run as root, and a recorder of root does not follow a process that
             # gives up root.
             owner = ["runuser", "-u", "postgres", "--"] if "postgres --single" in command else []
