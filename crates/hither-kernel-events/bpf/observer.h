@@ -67,6 +67,35 @@ struct {
 	u8 *value;
 } processes SEC(".maps");
 
+/* When processes have become another program, and when another reporter has begun in them, which
+ * tells of their calls: those calls are left out until the next exec. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*map_flags)[BPF_F_NO_PREALLOC];
+	int (*max_entries)[1 << 16];
+	u32 *key;
+	u64 *value;
+} executed SEC(".maps");
+
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*map_flags)[BPF_F_NO_PREALLOC];
+	int (*max_entries)[1 << 16];
+	u32 *key;
+	u64 *value;
+} told_of SEC(".maps");
+
+static ALWAYS_INLINE bool is_told_of(u32 process)
+{
+	u64 *told = bpf_map_lookup_elem(&told_of, &process);
+	u64 *began;
+
+	if (!told)
+		return 0;
+	began = bpf_map_lookup_elem(&executed, &process);
+	return !began || *began < *told;
+}
+
 /* The devices that are observed. */
 struct {
 	int (*type)[BPF_MAP_TYPE_HASH];
@@ -313,8 +342,11 @@ static FUNCTION long report_pages(struct task_struct *task, struct pages *pages)
 {
 	u8 kind = pages->kind, flags = pages->flags;
 
-	if (with_calls && (kind == EVENT_READ || kind == EVENT_DIRTY) && is_in_call(task))
+	if (with_calls && (kind == EVENT_READ || kind == EVENT_DIRTY) && is_in_call(task)) {
+		if (is_told_of(task->tgid))
+			return 0;
 		flags |= FLAG_IN_CALL;
+	}
 	if (stack_bytes && kind != EVENT_INSERT && kind != EVENT_EVICT) {
 		u64 fixed = __builtin_offsetof(struct pages_event, stack);
 		u32 slot = kind;

@@ -18,6 +18,18 @@ static ALWAYS_INLINE long report_process(struct task_struct *task, u32 parent, u
 	return send_process(&event);
 }
 
+/* What runs in a fork is told of where its parent is. */
+static ALWAYS_INLINE void inherit(u32 parent, u32 process)
+{
+	u64 *began = bpf_map_lookup_elem(&executed, &parent);
+	u64 *told = bpf_map_lookup_elem(&told_of, &parent);
+
+	if (began)
+		bpf_map_update_elem(&executed, &process, began, 0);
+	if (told)
+		bpf_map_update_elem(&told_of, &process, told, 0);
+}
+
 SEC("tp_btf/sched_process_fork")
 int follow_fork(u64 *context)
 {
@@ -36,6 +48,8 @@ int follow_fork(u64 *context)
 		count_lost(EVENT_FORK);
 		return 0;
 	}
+	if (with_calls)
+		inherit(parent->tgid, process);
 	report_process(child, parent->tgid, EVENT_FORK);
 	return 0;
 }
@@ -45,8 +59,15 @@ int follow_exec(u64 *context)
 {
 	struct task_struct *task = (void *)context[0];
 
-	if (observes_task(task))
-		report_process(task, 0, EVENT_EXEC);
+	if (!observes_task(task))
+		return 0;
+	if (with_calls) {
+		u32 process = task->tgid;
+		u64 now = bpf_ktime_get_ns();
+
+		bpf_map_update_elem(&executed, &process, &now, 0);
+	}
+	report_process(task, 0, EVENT_EXEC);
 	return 0;
 }
 
@@ -88,6 +109,10 @@ int follow_exit(u64 *context)
 	/* It ends with its last thread. */
 	if (task->signal->live.counter)
 		return 0;
+	if (with_calls) {
+		bpf_map_delete_elem(&told_of, &process);
+		bpf_map_delete_elem(&executed, &process);
+	}
 	/* Other threads may be on their way here, so user space forgets it, a little later. */
 	if (report_process(task, 0, EVENT_EXIT) && scope == SCOPE_PROCESSES)
 		bpf_map_delete_elem(&processes, &process);

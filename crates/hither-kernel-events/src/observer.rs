@@ -47,6 +47,7 @@ pub struct Observer {
     processes: HashMap<MapData, u32, u8>,
     known_stacks: KnownStacks,
     files: HashMap<MapData, FileMapKey, u8>,
+    told_of: HashMap<MapData, u32, u64>,
     attached: Attached,
     damaged: u64,
     /// Processes that are followed until the next drain.
@@ -91,6 +92,7 @@ impl Observer {
             processes: map(&mut programs, "processes")?,
             known_stacks: KnownStacks::new(map(&mut programs, "known_stacks")?),
             files: map(&mut programs, "files")?,
+            told_of: map(&mut programs, "told_of")?,
             pace: Pace::new(options.ring_bytes),
             attached: Attached::default(),
             damaged: 0,
@@ -204,6 +206,13 @@ impl Observer {
     /// The stack there is not known any more: its process has ended, or is another program.
     pub fn forget_stack(&mut self, place: &StackPlace) {
         self.known_stacks.remove(place);
+    }
+
+    /// Since then, somebody else tells of the calls of this process: events in them are left out,
+    /// where [`Options::calls`] asks for these, until it runs another program.
+    pub fn leave_out_calls(&mut self, process: Pid, since_ns: u64) -> Result<(), Error> {
+        let inserted = self.told_of.insert(process.0, since_ns, 0);
+        inserted.map_err(refused("told_of"))
     }
 
     /// From now on, nothing is reported of this file, where [`Options::excludes`] says so. Events

@@ -8,6 +8,7 @@
 //!
 //! [`RunState`]: crate::mechanism::RunState
 
+use hither_ids::Pid;
 use hither_kernel::process_tree::Transferred;
 use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;
@@ -56,6 +57,9 @@ pub(crate) trait EventSource: Send {
     fn transferred_by_ended(&self) -> Option<Transferred> {
         None
     }
+
+    /// Since then (CLOCK_MONOTONIC) another source tells of the calls of a process.
+    fn leave_out_calls(&mut self, _process: Pid, _since_ns: u64) {}
 
     /// By what programs are asked to bind memory, if it can ask for that.
     fn bind_requests(&mut self) -> Option<BindRequestSender<'_>> {

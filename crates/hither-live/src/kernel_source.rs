@@ -314,6 +314,11 @@ impl EventSource for KernelSource {
         self.observer.pause(paused).is_ok()
     }
 
+    fn leave_out_calls(&mut self, process: Pid, since_ns: u64) {
+        // Without, they come, and are left out later.
+        let _ = self.observer.leave_out_calls(process, since_ns);
+    }
+
     fn close(&mut self) {
         self.is_closed = true;
         self.observer.close();

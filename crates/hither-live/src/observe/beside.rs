@@ -4,7 +4,7 @@
 //! kernel's events those are recorded that are in no such call: by io_uring, of pages that were
 //! written to through a mapping, and touches of files that the library has said to be mapped, which
 //! are all but programs and libraries. A fork of such a program has the library, too, until it runs
-//! another program.
+//! another program. The kernel's side is told of it, so that these calls cost little.
 //!
 //! Of a program without the library, all events are recorded, but touches of its own file and of
 //! shared libraries. That a program has none is known once it has had time to announce itself: till
@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use hither_ids::FileKey;
+use hither_ids::{FileKey, Pid};
 use hither_kernel::file_id::Inode;
 use hither_trace::schema::RowOp;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -43,6 +43,8 @@ pub(super) struct Beside {
     count: usize,
     /// Program images that have not announced themselves in time.
     without: FxHashSet<u32>,
+    /// Programs of which the kernel's side has yet to learn that they have the library.
+    pub(super) announced: Vec<Announced>,
     /// When it was last looked for these.
     looked_ns: u64,
     /// Files that the library has said to be mapped.
@@ -54,6 +56,13 @@ pub(super) struct Beside {
     read_bytes: u64,
     /// Those of them by programs that have the library.
     read_with_library_bytes: u64,
+}
+
+/// A program has announced itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub(super) process: Pid,
+    pub(super) time_ns: u64,
 }
 
 /// An event of the kernel's.
@@ -180,14 +189,17 @@ impl Known<'_> {
             if !is_kernels_image(image.number) {
                 return true;
             }
+            if !image.forked {
+                return self.streams.has_library(image);
+            }
             let parent = NamespacedPid {
                 pid: image.parent,
                 ..image.pid
             };
-            match self.streams.youngest(parent).filter(|_| image.forked) {
+            match self.streams.youngest(parent) {
                 Some(parent) => image = &self.streams.images()[parent as usize],
                 // The first process of a pid namespace has a parent outside.
-                None => return image.forked && !image.pid.namespace.is_own(),
+                None => return !image.pid.namespace.is_own(),
             }
         }
         false
@@ -272,7 +284,7 @@ impl SameFiles {
 
 #[cfg(test)]
 mod tests {
-    use hither_ids::{Pid, Tid};
+    use hither_ids::Tid;
     use hither_kernel::file_id::FileId;
     use hither_kernel::page_bytes;
     use hither_kernel::pid_namespace::PidNamespace;

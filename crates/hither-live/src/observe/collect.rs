@@ -23,7 +23,7 @@ use hither_trace::schema::{AccessRow, Cut, Losses, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::beside::{Beside, Known, NamedFile};
+use super::beside::{Announced, Beside, Known, NamedFile};
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
 use super::intern::{Definitions, ObjectDefinition};
@@ -347,11 +347,11 @@ impl Collector {
             definitions,
             ..
         } = run;
-        // Programs that made no access are processes of the trace too, but for those of which no
+        // Programs that made no access are processes of the trace too, but for forks of which no
         // more is known than that they touched their own code.
         let is_both = self.start.seen_by == SeenBy::Both;
         for (number, image) in (0..).zip(streams.images()) {
-            if !(is_both && is_kernels_image(image.number)) {
+            if !(is_both && image.forked && is_kernels_image(image.number)) {
                 self.tables.processes.number(number);
             }
         }
@@ -597,11 +597,22 @@ impl Sink for Collector {
             }
             Record::Process {
                 forked, time_ns, ..
-            } => match *new_image {
-                Some(image) if forked => self.inherits_direct(streams, image),
-                Some(image) => self.execs.started(NamespacedPid::of(ring), time_ns, image),
-                None => {}
-            },
+            } => {
+                if let Some(beside) = &mut self.beside
+                    && !is_kernels(ring)
+                    && ring.namespace.is_own()
+                {
+                    beside.announced.push(Announced {
+                        process: ring.pid,
+                        time_ns,
+                    });
+                }
+                match *new_image {
+                    Some(image) if forked => self.inherits_direct(streams, image),
+                    Some(image) => self.execs.started(NamespacedPid::of(ring), time_ns, image),
+                    None => {}
+                }
+            }
             Record::Exec {
                 pid,
                 time_ns,
@@ -650,6 +661,12 @@ impl Sink for Collector {
         if until_ns.is_none() {
             self.start.memory_left.sample(at_ns);
             touches = self.touches(run, at_ns);
+        }
+        let beside = self.beside.as_mut();
+        let announced = beside.map_or(Vec::new(), |beside| std::mem::take(&mut beside.announced));
+        for Announced { process, time_ns } in announced {
+            let sources = run.sources();
+            sources.for_each(|source| source.leave_out_calls(process, time_ns));
         }
         self.settle(run, drained);
         if last {

@@ -87,6 +87,13 @@ pub(super) fn file_name(path: &[u8]) -> &[u8] {
 }
 
 impl Image {
+    fn program(&self) -> Program<'_> {
+        Program {
+            exe: &self.exe,
+            args: &self.args,
+        }
+    }
+
     /// Whether it is no older than another one of its process.
     fn is_younger(&self, other: &Image) -> bool {
         if is_kernels_image(self.number) == is_kernels_image(other.number) {
@@ -126,6 +133,10 @@ pub(crate) struct Streams {
     numbered: FxHashMap<u32, u32>,
     /// The youngest image of each process.
     youngest: FxHashMap<NamespacedPid, u32>,
+    /// All images of each process.
+    of_process: FxHashMap<NamespacedPid, Vec<u32>>,
+    /// When each process has begun to run a program, by the kernel's first event of it.
+    began_ns: FxHashMap<NamespacedPid, Vec<u64>>,
     streams: Vec<Stream>,
     /// Generation and stream of each ring's owner.
     owners: Vec<Option<(u64, u32)>>,
@@ -170,55 +181,60 @@ impl Streams {
         // The number may be one that a stray store of the program wrote.
         let is_its = |image: &u32| self.images[*image as usize].pid == pid;
         let known = self.numbered.get(&number).copied().filter(is_its);
-        let by_kernel = is_kernels_image(number);
-        let same = known
-            .is_none()
-            .then(|| self.same(pid, exe, args, by_kernel));
+        let announced = Image {
+            pid,
+            parent,
+            time_ns,
+            exe: exe.to_owned(),
+            args: args.to_owned(),
+            forked,
+            number,
+            is_inferred: false,
+        };
+        if is_kernels_image(number) && known.is_none() && !forked {
+            self.began_ns.entry(pid).or_default().push(time_ns);
+        }
+        let same = known.is_none().then(|| self.same(pid, &announced));
         let same = same.flatten();
-        if let Some(image) = same.filter(|_| by_kernel) {
+        if let Some(image) = same.filter(|_| is_kernels_image(number)) {
             self.numbered.insert(number, image);
         } else if let Some(image) = same {
-            let announced = &mut self.images[image as usize];
-            (announced.number, announced.is_inferred) = (number, false);
-            (announced.parent, announced.time_ns, announced.forked) = (parent, time_ns, forked);
+            let known = &mut self.images[image as usize];
+            (known.number, known.is_inferred) = (number, false);
+            (known.parent, known.time_ns, known.forked) = (parent, time_ns, forked);
             self.numbered.insert(number, image);
         }
         let is_new = known.is_none();
         let known = known.or(same);
-        let image = known.unwrap_or_else(|| {
-            self.add(Image {
-                pid,
-                parent,
-                time_ns,
-                exe: exe.to_owned(),
-                args: args.to_owned(),
-                forked,
-                number,
-                is_inferred: false,
-            })
-        });
+        let image = known.unwrap_or_else(|| self.add(announced));
         self.claim(ring, image);
         is_new.then_some(image)
     }
 
     /// The image of a process that runs this program, which is announced by the kernel or by the
     /// library: if it was announced by the other one, or was taken for this program before.
-    fn same(&self, pid: NamespacedPid, exe: &[u8], args: &[u8], by_kernel: bool) -> Option<u32> {
-        self.youngest(pid).filter(|&image| {
-            let image = &self.images[image as usize];
-            let known = Program {
-                exe: &image.exe,
-                args: &image.args,
-            };
-            let announced = Program { exe, args };
-            if is_kernels_image(image.number) == by_kernel {
-                image.is_inferred && announced == known
+    ///
+    /// Either may announce several programs of a process before the other does. The kernel tells of
+    /// a program before the library in it has begun.
+    fn same(&self, pid: NamespacedPid, announced: &Image) -> Option<u32> {
+        let by_kernel = is_kernels_image(announced.number);
+        let image = |number: &u32| &self.images[*number as usize];
+        let youngest = self.youngest(pid)?;
+        let is_same = |number: &u32| {
+            let known = image(number);
+            if is_kernels_image(known.number) == by_kernel {
+                *number == youngest && known.is_inferred && announced.program() == known.program()
             } else if by_kernel {
-                announced.is_known_as(known)
+                announced.program().is_known_as(known.program())
+                    && (announced.forked || announced.time_ns <= known.time_ns)
             } else {
-                known.is_known_as(announced)
+                known.program().is_known_as(announced.program())
+                    && (announced.forked || known.time_ns <= announced.time_ns)
             }
-        })
+        };
+        let of_process = self.of_process.get(&pid)?.iter().filter(|of| is_same(of));
+        let nearest = of_process.min_by_key(|of| image(of).time_ns.abs_diff(announced.time_ns));
+        nearest.copied()
     }
 
     /// The processes that may have named the code made at run time of a ring's owner: itself, and
@@ -250,9 +266,26 @@ impl Streams {
         self.youngest.get(&pid).copied()
     }
 
+    /// Whether the library has begun in a program that the kernel has announced, before the process
+    /// ran another one.
+    pub(super) fn has_library(&self, image: &Image) -> bool {
+        let since = |&time_ns: &u64| time_ns >= image.time_ns;
+        let of_process = self.of_process.get(&image.pid).into_iter().flatten();
+        let of_process = of_process.map(|&number| &self.images[number as usize]);
+        let librarys = of_process.filter(|of| !is_kernels_image(of.number));
+        let first = librarys.map(|of| of.time_ns).filter(since).min();
+        let began_ns = self.began_ns.get(&image.pid).into_iter().flatten();
+        let next = began_ns
+            .copied()
+            .filter(|&began| began > image.time_ns)
+            .min();
+        first.is_some_and(|first| next.is_none_or(|next| first < next))
+    }
+
     fn add(&mut self, image: Image) -> u32 {
         let index = self.images.len() as u32;
         self.numbered.insert(image.number, index);
+        self.of_process.entry(image.pid).or_default().push(index);
         let youngest = self.youngest.entry(image.pid).or_insert(index);
         // Rings are read in any order.
         let before = &self.images[*youngest as usize..];
@@ -501,5 +534,89 @@ mod tests {
             NamespacedPid::own(Pid(8))
         );
         assert_eq!(streams.of(&ring(0, Pid(8), Tid(8), 1)), second);
+    }
+
+    /// Of several programs of a process, one after the other, the one may tell before the other.
+    #[test]
+    fn the_kernels_programs_are_the_librarys_in_whatever_order_they_are_told_of() {
+        const KERNELS: u32 = 1 << 31;
+        let of = |image, time_ns, exe: &'static [u8], args: &'static [u8]| Record::Process {
+            pid: Pid(5),
+            parent: Pid(1),
+            image,
+            forked: false,
+            time_ns,
+            exe,
+            args,
+        };
+        // A program without the library comes in between. Of the last one the kernel knows the name.
+        let librarys = [
+            of(1, 12, b"/bin/a", b"a\x001"),
+            of(2, 22, b"/bin/a", b"a\x002"),
+            of(3, 42, b"/bin/a", b"a\x002"),
+            of(4, 52, b"/bin/sh", b"sh\0./b"),
+        ];
+        let kernels = [
+            of(KERNELS, 10, b"/bin/a", b"a\x001"),
+            of(KERNELS + 1, 20, b"/bin/a", b"a\x002"),
+            of(KERNELS + 2, 30, b"/bin/static", b"static"),
+            of(KERNELS + 3, 40, b"/bin/a", b"a\x002"),
+            of(KERNELS + 4, 50, b"b", b""),
+        ];
+        let images = |records: &[&Record<'_>]| {
+            let mut streams = Streams::default();
+            for (index, record) in records.iter().enumerate() {
+                let ring = ring(index, Pid(5), Tid(5), 0);
+                streams.on_record(&ring, record);
+            }
+            let mut times: Vec<(u64, bool)> = streams
+                .images()
+                .iter()
+                .map(|image| (image.time_ns, is_kernels_image(image.number)))
+                .collect();
+            times.sort_unstable();
+            times
+        };
+        let expected = [
+            (12, false),
+            (22, false),
+            (30, true),
+            (42, false),
+            (52, false),
+        ];
+        let all: Vec<&Record<'_>> = librarys.iter().chain(&kernels).collect();
+        assert_eq!(images(&all), expected);
+        let all: Vec<&Record<'_>> = kernels.iter().chain(&librarys).collect();
+        assert_eq!(images(&all), expected);
+    }
+
+    #[test]
+    fn a_program_has_the_library_that_begins_before_the_next_program() {
+        const KERNELS: u32 = 1 << 31;
+        let mut streams = Streams::default();
+        let mut announce = |index, image, time_ns, exe: &str| {
+            let record = Record::Process {
+                pid: Pid(5),
+                parent: Pid(1),
+                image,
+                forked: false,
+                time_ns,
+                exe: exe.as_bytes(),
+                args: b"",
+            };
+            streams.on_record(&ring(index, Pid(5), Tid(5), 0), &record);
+        };
+        // What it was called is not known rightly: it runs another one by then.
+        announce(0, KERNELS, 10, "/bin/later");
+        announce(1, KERNELS + 1, 20, "/bin/static");
+        announce(2, KERNELS + 2, 30, "/bin/b");
+        announce(3, 1, 12, "/bin/a");
+        announce(4, 2, 32, "/bin/b");
+        announce(5, KERNELS + 3, 40, "/bin/static");
+        let has = |image: &Image| (image.time_ns, streams.has_library(image));
+        let kernels = streams.images().iter();
+        let kernels = kernels.filter(|image| is_kernels_image(image.number));
+        let found: Vec<(u64, bool)> = kernels.map(has).collect();
+        assert_eq!(found, [(10, true), (20, false), (40, false)]);
     }
 }
