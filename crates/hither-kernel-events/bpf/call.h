@@ -31,8 +31,8 @@ enum {
 /* Of task_struct.flags: it works for an io_uring. */
 #define PF_IO_WORKER 0x10
 
-/* Whether the task is in a call that reads or writes files, or that executes one. What io_uring does
- * for it is in none, or in one of its own; what a fault does is in none. */
+/* Whether the task is in a call that reads or writes files, or that executes one. What io_uring
+ * does for it is in none, or in one of its own; what a fault does is in none. */
 static FUNCTION bool is_in_call(struct task_struct *task)
 {
 	struct pt_regs *registers = bpf_task_pt_regs(task);

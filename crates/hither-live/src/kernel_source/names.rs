@@ -2,8 +2,8 @@
 //!
 //! An event has the path of a file below the root of its file system. The mounts of this process
 //! make it a path here. A process in another mount namespace, such as a container's, has other
-//! mounts, which are read for each namespace (and root in it), and again when a file is new, at most
-//! twenty times a second. Only /proc is asked, and where the layers of overlays are.
+//! mounts, which are read for each namespace (and root in it), and again when a file is new, at
+//! most twenty times a second. Only /proc is asked, and where the layers of overlays are.
 //!
 //! A process may end before its events are taken. So its namespace is remembered from when it was
 //! looked up, and that of its parent when it is forked.

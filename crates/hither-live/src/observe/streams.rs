@@ -549,7 +549,7 @@ mod tests {
             exe,
             args,
         };
-        // A program without the library comes in between. Of the last one the kernel knows the name.
+        // A program without the library is in between. Of the last one the kernel knows the name.
         let librarys = [
             of(1, 12, b"/bin/a", b"a\x001"),
             of(2, 22, b"/bin/a", b"a\x002"),
