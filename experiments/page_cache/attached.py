@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """What hither saves where it is attached to programs that run already.
 
-Two loads in a memory cgroup that is smaller than their files: a static program that reads a file
-again and again, and a PostgreSQL server whose clients scan one table again and again beside lookups
-by key in another. Two ways take turns: alone, and with `hither run --cgroup` attached to what runs.
+Loads in a memory cgroup that is smaller than their files: a static program that reads a file again
+and again, by calls or through a mapping; lookups at random in an LMDB database, which is mapped,
+too; and a PostgreSQL server whose clients scan one table again and again beside lookups by key in
+another. Two ways take turns: alone, and with `hither run --cgroup` attached to what runs.
 
 Of each run: the bytes that the programs read from storage (/proc/PID/io of the parent, with the
 children that it has waited for), the time, for PostgreSQL the lookups' 99th percentile, and the
 agent's CPU time.
 
-Needs root, a memory cgroup of version 1, gcc, and PostgreSQL. Prints Markdown; appends all runs as
-JSON lines to --raw.
+Needs root, a memory cgroup of version 1, gcc, liblmdb, and PostgreSQL. Prints Markdown; appends all
+runs as JSON lines to --raw.
 
     python3 attached.py --hither target/release/hither --work /var/tmp/attached --rounds 3 \\
         --raw runs.jsonl
@@ -47,6 +48,54 @@ int main(int count, char **words) {
     return 0;
 }
 """
+
+MAPPED = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+int main(int count, char **words) {
+    struct stat about;
+    int file = open(words[1], O_RDONLY);
+    fstat(file, &about);
+    volatile char *all = mmap(0, about.st_size, PROT_READ, MAP_SHARED, file, 0);
+    for (int pass = 0; pass < atoi(words[2]); pass++) {
+        for (long at = 0; at < about.st_size; at += 4096) (void)all[at];
+    }
+    return 0;
+}
+"""
+
+# The first argument is the folder; without another one, entries are written.
+LMDB = """
+#include <lmdb.h>
+#include <stdlib.h>
+#include <string.h>
+static char value[1000];
+int main(int count, char **words) {
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi db;
+    int is_new = count == 2;
+    mdb_env_create(&env);
+    mdb_env_set_mapsize(env, 2l << 30);
+    if (mdb_env_open(env, words[1], is_new ? MDB_NOSYNC : MDB_RDONLY, 0600)) return 1;
+    if (mdb_txn_begin(env, 0, is_new ? 0 : MDB_RDONLY, &txn)) return 1;
+    if (mdb_dbi_open(txn, 0, MDB_INTEGERKEY, &db)) return 1;
+    srandom(1);
+    for (unsigned i = 0; i < (is_new ? ENTRIES : atoi(words[2])); i++) {
+        unsigned key = is_new ? i : random() % ENTRIES;
+        MDB_val k = {sizeof key, &key}, v = {sizeof value, value};
+        if (is_new ? mdb_put(txn, db, &k, &v, MDB_APPEND) : mdb_get(txn, db, &k, &v)) return 1;
+    }
+    if (is_new) {
+        if (mdb_txn_commit(txn)) return 1;
+        mdb_env_sync(env, 1);
+    }
+    return 0;
+}
+"""
+ENTRIES, GETS = 300_000, 4_000
 
 
 def quiet(*words, **options):
@@ -108,19 +157,47 @@ def detach(agent):
     }
 
 
-def reader(arguments, way):
-    work = arguments.work
-    program, data = work / "reader", work / "data"
+def compiled(work, name, source, *flags):
+    program = work / name
     if not program.exists():
-        (work / "reader.c").write_text(READER)
-        quiet("gcc", "-O1", "-static", "-o", program, work / "reader.c")
+        (work / f"{name}.c").write_text(source)
+        quiet("gcc", "-O1", "-o", program, work / f"{name}.c", *flags)
+    return program
+
+
+def reader(arguments, way):
+    return passes(arguments, way, compiled(arguments.work, "reader", READER, "-static"))
+
+
+def mapped(arguments, way):
+    return passes(arguments, way, compiled(arguments.work, "mapped", MAPPED, "-static"))
+
+
+def passes(arguments, way, program):
+    data = arguments.work / "data"
+    if not data.exists():
         data.write_bytes(os.urandom(FILE_MIB * MIB))
         os.sync()
+    return ran(arguments, way, data, [program, data, PASSES])
+
+
+def lmdb(arguments, way):
+    flags = [f"-DENTRIES={ENTRIES}", "-llmdb"]
+    program = compiled(arguments.work, "lookups", LMDB, *flags)
+    folder = arguments.work / "lmdb"
+    if not folder.exists():
+        folder.mkdir()
+        quiet(program, folder)
+    return ran(arguments, way, folder / "data.mdb", [program, folder, GETS])
+
+
+def ran(arguments, way, data, command):
+    """What a command reads of a file that is not cached before."""
     descriptor = os.open(data, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
     group = Group(FILE_GROUP_MIB)
-    stopped = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", program, data, PASSES]
+    stopped = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *command]
     before = stored("self")
     child = subprocess.Popen([str(word) for word in stopped], preexec_fn=group.enter)
     os.waitpid(child.pid, os.WUNTRACED)
@@ -230,7 +307,7 @@ def children(pid):
     return [int(child) for child in found.split()]
 
 
-LOADS = {"reader": reader, "postgres": server}
+LOADS = {"reader": reader, "mapped": mapped, "lmdb": lmdb, "postgres": server}
 
 
 def main():
@@ -240,7 +317,7 @@ def main():
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--loads", default="reader,postgres")
+    parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--raw", type=Path)
     arguments = parser.parse_args()
     arguments.hither = arguments.hither.resolve()

@@ -242,8 +242,7 @@ impl KernelSource {
         let mut named = Named::new(frames_max, observed.beside_library, wanted);
         for &process in processes {
             named.look_up(process);
-            // It may soon end.
-            named.stacks.look_at(process);
+            named.stacks.prepare(process);
         }
         Ok(KernelSource {
             observer,

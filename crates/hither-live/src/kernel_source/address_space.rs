@@ -169,6 +169,22 @@ impl AddressSpace {
         }
     }
 
+    /// Reads all programs and libraries that are mapped now: once the process has ended, none can be
+    /// read.
+    pub(super) fn load_all(&mut self, tables: &mut Tables) {
+        for mapping in self.mappings.clone() {
+            let start = mapping.start;
+            let is_known = |module: &Module| (module.start..module.end).contains(&start);
+            let is_module = mapping.is_code && !mapping.is_special();
+            if is_module
+                && !self.modules.iter().any(is_known)
+                && let Some(module) = self.load(&mapping, tables)
+            {
+                self.add(module);
+            }
+        }
+    }
+
     fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let after = self
             .mappings

@@ -167,8 +167,17 @@ impl Stacks {
         Some(signature)
     }
 
+    /// Finds out all of a process that runs already: it may end before its first stack is followed.
+    pub(super) fn prepare(&mut self, process: Pid) {
+        self.look_at(process);
+        let of = self.processes.get_mut(&process);
+        if let Some(space) = of.and_then(|of| of.space.as_mut()) {
+            space.load_all(&mut self.walker.tables);
+        }
+    }
+
     /// Finds out what is mapped in a process, if that is not known.
-    pub(super) fn look_at(&mut self, process: Pid) {
+    fn look_at(&mut self, process: Pid) {
         if self.are_asked_for() && !self.processes.contains_key(&process) {
             let space = self.space_of(process);
             let known = FxHashMap::default();
