@@ -169,8 +169,8 @@ impl AddressSpace {
         }
     }
 
-    /// Reads all programs and libraries that are mapped now: once the process has ended, none can be
-    /// read.
+    /// Reads all programs and libraries that are mapped now: once the process has ended, none can
+    /// be read.
     pub(super) fn load_all(&mut self, tables: &mut Tables) {
         for mapping in self.mappings.clone() {
             let start = mapping.start;
