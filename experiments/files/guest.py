@@ -7,13 +7,15 @@ one of programs. Each run has a new cgroup with a limit of 64 MiB and starts wit
 cache. The bytes are those of /proc/diskstats; times under TCG mean nothing and are a hint only.
 Every way has to read the same bytes as plain: their sums are compared.
 
-Needs the lab's tools (`cargo run --release -p lab -- setup`: QEMU and busybox), gcc, mke2fs, and,
-once for each kernel, a Debian mirror. No root and no KVM.
+Needs QEMU and a static busybox (the lab's, `cargo run --release -p lab -- setup`, else those of the
+machine), gcc, mke2fs, and, once for each kernel, a Debian mirror or --unpacked. No root and no KVM.
 
     python3 guest.py --hither target/release/hither --work /tmp/guest --raw runs.jsonl --rounds 3
     python3 guest.py --table runs.jsonl
     python3 guest.py --hither target/release/hither --work /tmp/guest --checks
     python3 guest.py --hither target/release/hither --work /tmp/guest --systemd
+    python3 guest.py --hither target/release/hither --work /tmp/guest --raw runs.jsonl \\
+        --kernel 6.12 --unpacked /tmp/kernel --only 'one file / plain' --only 'one file / attached'
 """
 
 import argparse
@@ -50,6 +52,9 @@ KERNELS = {
     "6.12": ("trixie", r"linux-image-6\.12\.\d+\+deb13-cloud-amd64"),
     "6.18": ("trixie-backports", r"linux-image-6\.18\.\d+\+deb13-cloud-amd64"),
 }
+# Modules for an ext4 on a virtio disk, in the order in which they are loaded. Those that a kernel's
+# folder lacks are part of that kernel.
+MODULES = ["crc16", "crc32c_generic", "mbcache", "jbd2", "ext4", "virtio_blk"]
 KERNEL_ARGUMENTS = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable nowatchdog"
 HOST_PROGRAMS = ["dash", "cksum", "dd", "unshare", "setpriv", "env"]
 
@@ -72,6 +77,7 @@ class Way:
     limit_file: str = "memory.max"
     lru_gen: str = "y"
     helper: str = "none"
+    program: str = "/reader"
 
 
 HITHER = "/hither run --json --page-cache"
@@ -90,6 +96,10 @@ WAYS = {
     "hither, DAMOS pageout": Way(f"{HITHER} --", helper="pageout"),
     "hither, binary cached by others": Way(f"{HITHER} --", helper="warm"),
     "hither --dry-run": Way(f"{HITHER} --dry-run --"),
+    # Outside of the group, as `hither run --page-cache --cgroup`.
+    "attached": Way(helper="attached"),
+    "attached, MGLRU off": Way(helper="attached", lru_gen="n"),
+    "attached, static program": Way(helper="attached", program="/reader-static"),
 }
 
 
@@ -102,11 +112,32 @@ def lab_cache() -> Path:
     return Path.home() / ".cache/hither-lab"
 
 
-def tools() -> Path:
+def tools() -> Path | None:
+    """The lab's QEMU and busybox, if they are set up."""
     root = lab_cache() / "qemu-10"
-    if not root.exists():
-        sys.exit(f"{root}: not there; cargo run --release -p lab -- setup")
-    return root
+    return root if root.exists() else None
+
+
+def of_machine(program: str) -> Path:
+    """A program of this machine, for want of the lab's."""
+    found = shutil.which(program)
+    if not found:
+        sys.exit(f"{program}: not there; install it, or cargo run --release -p lab -- setup")
+    return Path(found)
+
+
+def busybox_program() -> Path:
+    root = tools()
+    return root / "bin/busybox" if root else of_machine("busybox")
+
+
+def qemu_version() -> str:
+    root = tools()
+    if root:
+        return json.loads((root / "versions.json").read_text())["qemu-system-x86"]
+    asked = [of_machine("qemu-system-x86_64"), "--version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    return said.splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def fetch(path: str) -> bytes:
@@ -116,7 +147,7 @@ def fetch(path: str) -> bytes:
 
 
 def kernel(work: Path, release: str) -> Path:
-    """The folder of Debian's newest kernel of a release: vmlinuz, config and virtio_blk.ko."""
+    """The folder of Debian's newest kernel of a release: vmlinuz, config and modules."""
     folder = work / f"kernel-{release}"
     if folder.exists():
         return folder
@@ -153,6 +184,21 @@ def kernel(work: Path, release: str) -> Path:
     (partial / "virtio_blk.ko").write_bytes(module)
     partial.rename(folder)
     return folder
+
+
+def adopt(work: Path, release: str, unpacked: Path) -> None:
+    """Makes the folder of a kernel from its package, unpacked by `dpkg-deb -x`."""
+    partial = work / f"kernel-{release}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    shutil.copy2(next(unpacked.glob("boot/vmlinuz-*")), partial / "vmlinuz")
+    for module in unpacked.glob("lib/modules/*/kernel/**/*.ko.xz"):
+        name = module.name.removesuffix(".ko.xz")
+        if name in MODULES:
+            (partial / f"{name}.ko").write_bytes(lzma.decompress(module.read_bytes()))
+    folder = work / f"kernel-{release}"
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
 
 
 def image(path: Path, folder: Path, mib: int) -> None:
@@ -196,7 +242,7 @@ def programs_disk(work: Path, hither: Path, runs: str) -> None:
     shutil.rmtree(root, ignore_errors=True)
     for folder in "bin proc sys dev tmp run root disk etc".split():
         (root / folder).mkdir(parents=True)
-    busybox = tools() / "bin/busybox"
+    busybox = busybox_program()
     shutil.copy2(busybox, root / "bin/busybox")
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
     for applet in listed.stdout.split():
@@ -205,6 +251,8 @@ def programs_disk(work: Path, hither: Path, runs: str) -> None:
     reader = work / "reader"
     subprocess.run(["gcc", "-O1", "-o", reader, HERE / "reader.c"], check=True)
     put(root, reader, "/reader")
+    subprocess.run(["gcc", "-O1", "-static", "-o", reader, HERE / "reader.c"], check=True)
+    shutil.copy2(reader, root / "reader-static")
     put(root, hither, "/hither")
     for name in HOST_PROGRAMS:
         put(root, Path(shutil.which(name)), f"/usr/bin/{name}")
@@ -215,19 +263,21 @@ def programs_disk(work: Path, hither: Path, runs: str) -> None:
 
 
 def initramfs(work: Path, kernel_folder: Path) -> Path:
-    """Loads the disks' driver and goes over to the disk of programs."""
+    """Loads the disks' drivers and goes over to the disk of programs."""
     root = work / "initramfs"
     shutil.rmtree(root, ignore_errors=True)
     for folder in "bin dev new".split():
         (root / folder).mkdir(parents=True)
-    busybox = tools() / "bin/busybox"
+    busybox = busybox_program()
     shutil.copy2(busybox, root / "bin/busybox")
-    shutil.copy2(kernel_folder / "virtio_blk.ko", root)
+    modules = [f"{name}.ko" for name in MODULES if (kernel_folder / f"{name}.ko").exists()]
+    for module in modules:
+        shutil.copy2(kernel_folder / module, root)
     init = root / "init"
     init.write_text(
         "#!/bin/busybox sh\n"
-        "/bin/busybox insmod /virtio_blk.ko\n"
-        "/bin/busybox mount -t devtmpfs dev /dev\n"
+        + "".join(f"/bin/busybox insmod /{module}\n" for module in modules)
+        + "/bin/busybox mount -t devtmpfs dev /dev\n"
         "/bin/busybox mount -t ext4 /dev/vdb /new\n"
         "/bin/busybox mount -o move /dev /new/dev\n"
         "[ -e /new/guest.sh ] && exec /bin/busybox switch_root /new /bin/sh /guest.sh\n"
@@ -257,14 +307,21 @@ class Machine:
         return LIMIT_MIB * self.scale + FREE_MIB
 
 
-def qemu(work: Path, kernel_folder: Path, archive: Path, machine: Machine) -> list[str]:
-    """QEMU, started by its own loader with its own libraries, as the lab does."""
+def qemu_program() -> list[str]:
+    """QEMU: the lab's, started by its own loader with its own libraries, or the machine's."""
     root = tools()
+    if not root:
+        return [str(of_machine("qemu-system-x86_64"))]
     libraries = f"{root}/usr/lib/x86_64-linux-gnu:{root}/lib/x86_64-linux-gnu"
     command = [f"{root}/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "--library-path", libraries]
     command += [f"{root}/usr/bin/qemu-system-x86_64"]
     for firmware in ("qemu", "seabios"):
         command += ["-L", f"{root}/usr/share/{firmware}"]
+    return command
+
+
+def qemu(work: Path, kernel_folder: Path, archive: Path, machine: Machine) -> list[str]:
+    command = qemu_program()
     # TCG executes string instructions byte by byte (lab/src/guest/qemu.rs).
     command += ["-machine", "pc", "-cpu", "max,erms=off,fsrm=off,la57=off,smap=off,pku=off"]
     command += ["-accel", "tcg", "-m", f"{machine.memory_mib()}M"]
@@ -293,7 +350,9 @@ def guest(work: Path, release: str, machine: Machine):
     results = work / "results"
     results.write_bytes(b"")
     command = ["nice", "-n", "5", *qemu(work, kernel_folder, archive, machine)]
-    environment = os.environ | {"QEMU_MODULE_DIR": f"{tools()}/usr/lib/x86_64-linux-gnu/qemu"}
+    environment = dict(os.environ)
+    if root := tools():
+        environment["QEMU_MODULE_DIR"] = f"{root}/usr/lib/x86_64-linux-gnu/qemu"
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + GUEST_TIMEOUT_S
     try:
@@ -338,14 +397,14 @@ def measure(options) -> None:
         way = WAYS[name]
         script += (
             f"one {number} {way.limit_file} {limit_mib}M {way.lru_gen} {way.helper} "
-            f"{RUN_TIMEOUT_S} {way.prefix} {WORKLOADS[workload]}\n"
+            f"{RUN_TIMEOUT_S} {way.prefix} {WORKLOADS[workload].replace('/reader', way.program)}\n"
         )
     digest = lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
     provenance = {
         "build": options.build,
         "hither_sha256": digest(options.hither),
         "scripts_sha256": [digest(HERE / name) for name in ("guest.py", "guest.sh", "reader.c")],
-        "qemu": json.loads((tools() / "versions.json").read_text())["qemu-system-x86"],
+        "qemu": qemu_version(),
         "guest": f"1 CPU, {machine.memory_mib()} MiB, TCG",
         "disk_mib_s": options.disk_mib_s,
         "limit_mib": limit_mib,
@@ -470,6 +529,9 @@ def main() -> None:
         "--disk-mib-s", type=int, default=200, help="what each disk reads in a second; 0: any"
     )
     parser.add_argument("--kernel", action="append", choices=KERNELS)
+    parser.add_argument(
+        "--unpacked", type=Path, help="the unpacked package of the one --kernel, for no mirror"
+    )
     parser.add_argument("--only", action="append", help="a glob of 'WORKLOAD / WAY'")
     parser.add_argument("--table", type=Path, help="print the table of these results")
     parser.add_argument("--checks", action="store_true", help="run guest_checks.sh instead")
@@ -478,6 +540,10 @@ def main() -> None:
     if options.table:
         return table(options.table)
     options.work.mkdir(parents=True, exist_ok=True)
+    if options.unpacked:
+        if len(options.kernel or []) != 1:
+            parser.error("--unpacked needs one --kernel")
+        adopt(options.work, options.kernel[0], options.unpacked)
     # So that QEMU ends with this script.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     return checks(options) if options.checks or options.systemd else measure(options)

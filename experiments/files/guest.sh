@@ -110,6 +110,23 @@ stop_damon() {
     echo 0 > $DAMON/nr_kdamonds
 }
 
+# Starts hither on the group, from outside of it, and waits until its programs in the kernel are
+# attached and it has had time to begin.
+attach() {
+    /hither run --json --page-cache --cgroup $GROUP > /dev/null 2> /tmp/agent &
+    helper_pid=$!
+    for wait in $(seq 120); do
+        if ls -l /proc/$helper_pid/fd 2> /dev/null | grep -q bpf_link; then
+            sleep 3
+            return
+        fi
+        sleep 0.5
+    done
+    echo "hither did not attach:" > /dev/console
+    cat /tmp/agent > /dev/console
+    poweroff -f
+}
+
 # One run: ID LIMIT-FILE LIMIT LRU-GEN HELPER TIMEOUT COMMAND...
 one() {
     id=$1 limit_file=$2 limit=$3 lru_gen=$4 helper=$5 timeout_s=$6
@@ -118,6 +135,7 @@ one() {
     echo "$limit" > "$GROUP/$limit_file"
     echo "$lru_gen" > /sys/kernel/mm/lru_gen/enabled
     : > /tmp/steered
+    : > /tmp/agent
     sync
     echo 3 > /proc/sys/vm/drop_caches
     case $helper in
@@ -127,6 +145,8 @@ one() {
         warm) cat /hither > /dev/null ;;
     esac
     disks_before=$(disks)
+    # What hither reads of its own program counts.
+    [ $helper != attached ] || attach
     began=$(cut -d ' ' -f 1 /proc/uptime)
     timeout "$timeout_s" sh -c "echo \$\$ > $GROUP/cgroup.procs; exec \"\$@\"" sh "$@" \
         > /tmp/out 2> /tmp/err
@@ -135,10 +155,12 @@ one() {
     disks_after=$(disks)
     case $helper in
         senpai) kill $helper_pid ;;
+        # A shell's background programs ignore SIGINT until they say otherwise; hither does.
+        attached) kill -INT $helper_pid && wait $helper_pid || status=$? ;;
         pageout | lru) stop_damon ;;
     esac
-    said=$(grep '^{' /tmp/err | tail -n 1)
-    [ $status = 0 ] || cat /tmp/err > /dev/console
+    said=$(cat /tmp/err /tmp/agent | grep '^{' | tail -n 1)
+    [ $status = 0 ] || cat /tmp/err /tmp/agent > /dev/console
     echo "$id $status $began $ended $disks_before $disks_after \
         $(field workingset_refault_file $GROUP/memory.stat) $(cat $GROUP/memory.peak) \
         $(awk '{ sum += $1 } END { print sum + 0 }' /tmp/steered) $(head -c 16 /tmp/out)" |
