@@ -77,9 +77,9 @@ struct {
 	u64 *value;
 } executed SEC(".maps");
 
+/* User space may tell of one that has ended by then: such entries are forgotten at last. */
 struct {
-	int (*type)[BPF_MAP_TYPE_HASH];
-	int (*map_flags)[BPF_F_NO_PREALLOC];
+	int (*type)[BPF_MAP_TYPE_LRU_HASH];
 	int (*max_entries)[1 << 16];
 	u32 *key;
 	u64 *value;

@@ -18,7 +18,7 @@ static ALWAYS_INLINE long report_process(struct task_struct *task, u32 parent, u
 	return send_process(&event);
 }
 
-/* What runs in a fork is told of where its parent is. */
+/* What runs in a fork is told of where its parent is, whoever has had its number before. */
 static ALWAYS_INLINE void inherit(u32 parent, u32 process)
 {
 	u64 *began = bpf_map_lookup_elem(&executed, &parent);
@@ -28,6 +28,8 @@ static ALWAYS_INLINE void inherit(u32 parent, u32 process)
 		bpf_map_update_elem(&executed, &process, began, 0);
 	if (told)
 		bpf_map_update_elem(&told_of, &process, told, 0);
+	else
+		bpf_map_delete_elem(&told_of, &process);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -65,7 +67,8 @@ int follow_exec(u64 *context)
 		u32 process = task->tgid;
 		u64 now = bpf_ktime_get_ns();
 
-		bpf_map_update_elem(&executed, &process, &now, 0);
+		if (bpf_map_update_elem(&executed, &process, &now, 0))
+			bpf_map_delete_elem(&told_of, &process);
 	}
 	report_process(task, 0, EVENT_EXEC);
 	return 0;

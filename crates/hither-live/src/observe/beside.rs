@@ -38,7 +38,7 @@ const WAITING_MAX: usize = 1 << 19;
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     /// By program image, while it is not known whether it has the library.
-    waiting: FxHashMap<u32, VecDeque<Waiting>>,
+    waiting: FxHashMap<u32, Vec<Waiting>>,
     /// How many events wait.
     count: usize,
     /// Program images that have not announced themselves in time.
@@ -117,7 +117,7 @@ impl Beside {
     pub(super) fn by_kernel(&mut self, streams: &Streams, event: Event, is_in_call: bool) {
         let image = streams.stream(event.stream).image;
         let waiting = Waiting { event, is_in_call };
-        self.waiting.entry(image).or_default().push_back(waiting);
+        self.waiting.entry(image).or_default().push(waiting);
         self.count += 1;
     }
 
@@ -135,7 +135,7 @@ impl Beside {
             let image = &known.streams.images()[number as usize];
             let has_library = known.has_library(image);
             if !has_library && !self.without.contains(&number) {
-                let first = waiting.front().map_or(at_ns, |first| first.event.time_ns);
+                let first = waiting.first().map_or(at_ns, |first| first.event.time_ns);
                 let is_late = at_ns.saturating_sub(first) >= WAIT_NS;
                 if !(looks && (last || is_full || is_late)) {
                     return true;
@@ -196,8 +196,8 @@ impl Known<'_> {
                 pid: image.parent,
                 ..image.pid
             };
-            match self.streams.youngest(parent) {
-                Some(parent) => image = &self.streams.images()[parent as usize],
+            match self.streams.ran_at(parent, image.time_ns) {
+                Some(parent) => image = parent,
                 // The first process of a pid namespace has a parent outside.
                 None => return !image.pid.namespace.is_own(),
             }
@@ -336,12 +336,24 @@ mod tests {
         }
 
         fn announce(&mut self, ring: &RingInfo, image: u32, exe: &str, forked: bool) {
+            self.announce_at(ring, image, exe, forked, 10, 7);
+        }
+
+        fn announce_at(
+            &mut self,
+            ring: &RingInfo,
+            image: u32,
+            exe: &str,
+            forked: bool,
+            time_ns: u64,
+            parent: u32,
+        ) {
             let record = Record::Process {
                 pid: ring.pid,
-                parent: Pid(7),
+                parent: Pid(parent),
                 image,
                 forked,
-                time_ns: 10,
+                time_ns,
                 exe: exe.as_bytes(),
                 args: b"",
             };
@@ -434,6 +446,21 @@ mod tests {
         assert_eq!(reported.settled(200, false), [102, 103]);
         assert_eq!(reported.beside.read_bytes(), page_bytes());
         assert_eq!(reported.beside.read_with_library_bytes(), page_bytes());
+    }
+
+    #[test]
+    fn a_fork_has_what_its_parent_ran_then() {
+        let mut reported = Reported::new();
+        let data = reported.define(file(2, 99), "/data", false);
+        // A program without the library forks, and then runs one that has it.
+        let parent = ring(70_000, 8);
+        reported.announce_at(&parent, KERNELS, "/bin/static", false, 10, 7);
+        let fork = ring(70_001, 9);
+        reported.announce_at(&fork, KERNELS + 1, "/bin/static", true, 20, 8);
+        reported.announce_at(&ring(70_002, 8), KERNELS + 2, "/bin/next", false, 30, 7);
+        reported.announce_at(&ring(1, 8), 2, "/bin/next", false, 40, 7);
+        reported.report_call(&fork, 50, RowOp::Read, data, true);
+        assert_eq!(reported.settled(60, true), [50]);
     }
 
     #[test]

@@ -266,6 +266,16 @@ impl Streams {
         self.youngest.get(&pid).copied()
     }
 
+    /// What a process ran at a time.
+    pub(super) fn ran_at(&self, pid: NamespacedPid, time_ns: u64) -> Option<&Image> {
+        let of_process = self.of_process.get(&pid)?.iter();
+        let of_process = of_process.map(|&number| &self.images[number as usize]);
+        // The library tells of a program a little after it has begun.
+        let first = of_process.clone().min_by_key(|of| of.time_ns);
+        let before = of_process.filter(|of| of.time_ns <= time_ns);
+        before.max_by_key(|of| of.time_ns).or(first)
+    }
+
     /// Whether the library has begun in a program that the kernel has announced, before the process
     /// ran another one.
     pub(super) fn has_library(&self, image: &Image) -> bool {
@@ -288,11 +298,8 @@ impl Streams {
         self.of_process.entry(image.pid).or_default().push(index);
         let youngest = self.youngest.entry(image.pid).or_insert(index);
         // Rings are read in any order.
-        let before = &self.images[*youngest as usize..];
-        if before
-            .first()
-            .is_some_and(|before| image.is_younger(before))
-        {
+        let before = self.images.get(*youngest as usize);
+        if before.is_some_and(|before| image.is_younger(before)) {
             *youngest = index;
         }
         self.images.push(image);
