@@ -101,38 +101,37 @@ pub fn status(id: Id) -> Result<Status, i32> {
 }
 
 /// The other processes that have attached a segment and keep its first `kept_bytes` bytes, as far
-/// as this process, which has attached it once, may see what they map.
+/// as this process, which has attached it once, may see what they map. A fork of this process has
+/// them where this process has them, and has attached nothing: it is none of them.
 pub fn other_users(id: Id, kept_bytes: usize) -> Vec<Pid> {
     if status(id).is_ok_and(|status| status.attached == 1) {
         return Vec::new();
     }
+    let starts_in = |pid: Pid| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let starts = maps.lines().map(|line| start_of(line, id, kept_bytes));
+        starts.flatten().collect::<Vec<usize>>()
+    };
+    let own = starts_in(Pid::own());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
-    let is_user = |&pid: &Pid| {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        maps.lines().any(|line| is_start_of(line, id, kept_bytes))
-    };
-    let own = Pid::own();
-    pids.filter(|&pid| pid != own).filter(is_user).collect()
+    let is_user = |&pid: &Pid| starts_in(pid).iter().any(|start| !own.contains(start));
+    pids.filter(is_user).collect()
 }
 
-/// Whether a line of /proc/PID/maps (proc_pid_maps(5)) is of the first bytes of this segment. Its
-/// number stands for the inode's; in another IPC namespace that may be another one's, of another
-/// size.
-fn is_start_of(line: &str, id: Id, bytes: usize) -> bool {
+/// Where the first bytes of this segment are, if a line of /proc/PID/maps (proc_pid_maps(5)) is of
+/// them. Its number stands for the inode's; in another IPC namespace that may be another one's, of
+/// another size.
+fn start_of(line: &str, id: Id, bytes: usize) -> Option<usize> {
     let mut words = line.split_ascii_whitespace();
-    let range = words.next().and_then(|range| range.split_once('-'));
-    let length = range.and_then(|(start, end)| {
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        address(end)?.checked_sub(address(start)?)
-    });
-    let is_as_long = length == Some(whole_pages(bytes));
-    let is_first = words
-        .nth(1)
-        .is_some_and(|offset| offset.bytes().all(|digit| digit == b'0'));
-    let number = words.nth(1).and_then(|number| number.parse().ok());
-    let is_segment = words.next().is_some_and(|name| name.starts_with("/SYSV"));
-    is_as_long && is_first && number == Some(id) && is_segment
+    let (start, end) = words.next()?.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let (start, end) = (address(start)?, address(end)?);
+    let is_as_long = end.checked_sub(start) == Some(whole_pages(bytes));
+    let is_first = words.nth(1)?.bytes().all(|digit| digit == b'0');
+    let is_numbered = words.nth(1)?.parse() == Ok(id);
+    let is_segment = words.next()?.starts_with("/SYSV");
+    (is_as_long && is_first && is_numbered && is_segment).then_some(start)
 }
 
 /// Attaches all of a segment.
@@ -241,15 +240,37 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_of_the_process_is_no_other_user() {
+        let (id, _) = create(10_000).expect("made");
+        // SAFETY: the child makes one system call and is killed.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: it takes no memory.
+                unsafe { libc::pause() };
+            }
+        }
+        assert_eq!(status(id).map(|status| status.attached), Ok(2));
+        let users = other_users(id, 10_000);
+        // SAFETY: the child is this process's, and not waited for yet.
+        let killed = unsafe { libc::kill(child, libc::SIGKILL) };
+        assert_eq!(killed, 0);
+        // SAFETY: without a place for the status none is written.
+        let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        assert_eq!(waited, child);
+        assert_eq!(users, []);
+    }
+
+    #[test]
     fn a_segment_is_known_by_its_number_and_size() {
         let line = "7f0000000000-7f0000003000 rw-s 00000000 00:01 42     /SYSV00000000 (deleted)";
-        assert!(is_start_of(line, 42, 10_000));
-        assert!(!is_start_of(line, 41, 10_000), "another one");
-        assert!(!is_start_of(line, 42, 20_000), "in another namespace");
+        assert_eq!(start_of(line, 42, 10_000), Some(0x7f00_0000_0000));
+        assert_eq!(start_of(line, 41, 10_000), None, "another one");
+        assert_eq!(start_of(line, 42, 20_000), None, "in another namespace");
         let part = line.replace("00000000 00:", "00003000 00:");
-        assert!(!is_start_of(&part, 42, 10_000), "another part");
-        assert!(!is_start_of(&line.replace("SYSV", "file"), 42, 10_000));
-        assert!(!is_start_of("", 42, 10_000));
+        assert_eq!(start_of(&part, 42, 10_000), None, "another part");
+        assert_eq!(start_of(&line.replace("SYSV", "file"), 42, 10_000), None);
+        assert_eq!(start_of("", 42, 10_000), None);
     }
 
     #[test]

@@ -88,7 +88,11 @@ impl Recording {
         let words = command.iter();
         let words = words.map(|word| word.to_string_lossy().into_owned());
         let start = Start::now(words.collect(), options.arguments, seen_by);
-        let program = command.first().map(|program| found_on_path(program));
+        // As long as it runs its folder is known, but it may have ended when it is inspected.
+        let program = command.first().map(|program| {
+            let program = found_on_path(program);
+            std::path::absolute(&program).unwrap_or(program)
+        });
         Ok(Recording {
             mapped: options.mapped,
             program: program.unwrap_or_default(),
