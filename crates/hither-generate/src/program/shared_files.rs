@@ -72,8 +72,8 @@ pub(super) const ENTRY: Program = Program {
         ),
         Param::real(
             "uneven",
-            "how many times as large as its neighbours' slabs every second thread's slab is, and how \
-             many times as many accesses it makes",
+            "how many times as large as its neighbours' slabs every second thread's slab is, and \
+             how many times as many accesses it makes",
             1.0,
             1.0..=1000.0,
         ),
