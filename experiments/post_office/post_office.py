@@ -326,9 +326,9 @@ def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor, seeds: list[int])
         draw(results, name, found, seeds)
     write_csv(results / "figures.csv", rows)
     text = (
-        "Means over the six applications, and in brackets the "
-        f"least and the most of the means of {len(all_seeds)} seeds (long runs: one). Latencies in % against FAF, "
-        "misses in % of the accesses and in points against FAF, hops of hits in other nodes with "
+        "Means over the six applications, and in brackets the least and the most of the means of "
+        f"{len(all_seeds)} seeds (long runs: one). Latencies in % against FAF, misses in % of the "
+        "accesses and in points against FAF, hops of hits in other nodes with "
         "the way of the lookup, migrations in % against OSM (without victims, and with them)."
     )
     return "\n".join(["## Schemes (figures 6 to 10)\n", paragraph(text), *parts])
