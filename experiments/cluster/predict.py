@@ -82,7 +82,8 @@ class Traces:
                 write_strace(file, in_turn(load))
             call(self.arguments.hither, "import", "-q", "--format", "strace", text, "-o", trace)
             text.unlink()
-            self.made[key] = trace, load.blocks()
+            warm = self.arguments.accesses // 3
+            self.made[key] = trace, load.blocks(), sum(min(len(it), warm) for it in load.lists)
         return self.made[key]
 
 
@@ -92,21 +93,23 @@ def in_turn(load):
     for _, blocks in load.files:
         first.append(sum_)
         sum_ += blocks
-    for accesses in zip(*load.lists):
-        for node, (file, block) in enumerate(accesses):
-            yield node, first[file] + int(block), False
+    for turn in range(max(map(len, load.lists))):
+        for node, accesses in enumerate(load.lists):
+            if turn < len(accesses):
+                file, block = accesses[turn]
+                yield node, first[file] + int(block), False
 
 
 def predict(row, arguments, traces):
     nodes = nodes_of(arguments.hither, row["nodes"])
-    trace, blocks = traces.of(row, nodes)
+    trace, blocks, warm_up = traces.of(row, nodes)
     each = max(1, round(blocks * row["cache"] / 100 / nodes))
     costs = {"disk_ns": row["latency_ms"] * 1_000_000, "split_directory": "true",
              "compute_ns": int(1e9 * nodes / arguments.rate), "report_ns": 100_000_000}
     answer = call(
         *(arguments.hither, "place", "-q", "--json", "--nodes", row["nodes"]),
         *("--placement", row["placement"], "--size", each, "--policy", row["policy"]),
-        *("--bind", "threads", "--warm-up", nodes * (arguments.accesses // 3)),
+        *("--bind", "threads", "--warm-up", warm_up),
         *("--costs", ",".join(f"{name}={value}" for name, value in costs.items())),
         trace,
     )

@@ -3,8 +3,12 @@ beforehand from a seed. An access is a file and a block of it; a write of a trac
 
 The six applications are those of `hither gen shared-files`; popularity by racks, popularity that
 moves and scans beside a popular file are those of ../placement, where the simulator runs them.
+`uneven-oltp` and `uneven-ammp` are applications in which every second node has four times the
+private data of its neighbours and reads four times as much. Its neighbours are done within the
+first quarter, and idle from then on.
 """
 
+import math
 import pathlib
 import random
 import subprocess
@@ -17,6 +21,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "placement"))
 import placement  # noqa: E402
 
 REWRITTEN_FILES = 16
+UNEVEN = {f"uneven-{name}": name for name in ("ammp", "oltp")}
+UNEVEN_TIMES = 4
 
 
 class Workload:
@@ -33,13 +39,18 @@ def make(name, hither, work, nodes, blocks, accesses, seed):
     """So many accesses of each node to about so many blocks in all."""
     if name in placement.SIX:
         return application(name, hither, work, nodes, blocks, accesses, seed)
+    if name in UNEVEN:
+        return application(UNEVEN[name], hither, work, nodes, blocks, accesses, seed, UNEVEN_TIMES)
     return OWN[name](nodes, blocks, accesses, seed)
 
 
-def application(name, hither, work, nodes, blocks, accesses, seed):
-    reuse = -(-nodes * accesses // blocks)
+def application(name, hither, work, nodes, blocks, accesses, seed, uneven=1):
+    # As many nodes as have more to do than the others have so many accesses.
+    large = nodes // 2
+    total = accesses * (nodes if uneven == 1 else large + (nodes - large) / uneven)
+    reuse = math.ceil(total / blocks)
     trace, text = work / "trace.hither", work / "trace.csv"
-    spec = f"shared-files{{like={name},blocks={blocks},reuse={reuse}}}"
+    spec = f"shared-files{{like={name},blocks={blocks},reuse={reuse},uneven={uneven}}}"
     for command in (
         ["gen", "-q", "--force", spec, "--threads", nodes, "--seed", seed, "-o", trace],
         ["export", "-q", "--force", "--format", "csv", trace, "-o", text],
@@ -50,7 +61,12 @@ def application(name, hither, work, nodes, blocks, accesses, seed):
     numbers, file = numpy.unique(place >> 32, return_inverse=True)
     block = place & 0xffff_ffff
     files = [(f"file{at}", int(block[file == at].max()) + 1) for at in range(len(numbers))]
-    return Workload(files, by_node(nodes, rows["node"].to_numpy(), file, block, accesses))
+    node = rows["node"].to_numpy()
+    lists = by_node(nodes, node, file, block, accesses)
+    if uneven != 1:
+        counts = numpy.bincount(node, minlength=nodes)
+        lists = [it[:accesses * count // counts.max()] for it, count in zip(lists, counts)]
+    return Workload(files, lists)
 
 
 def by_node(nodes, node, file, block, accesses):
@@ -119,4 +135,4 @@ OWN = {
     "model": model,
     "rewriter": rewriter,
 }
-NAMES = [*placement.SIX, *OWN]
+NAMES = [*placement.SIX, *UNEVEN, *OWN]

@@ -19,7 +19,9 @@
 //!   one: an access that no cache served; with `remote_misses=1`, one that the node's own cache did
 //!   not serve. The default, 0.15, is about the mean over the six applications as `shared-files`
 //!   has them, so that there are nodes on either side of it: where all nodes are under pressure, or
-//!   none is, nothing is forwarded.
+//!   none is, nothing is forwarded. Under uneven loads (`experiments/post_office`) 0.03 is better.
+//!   A node that becomes idle keeps the flag of its last window, which a "period of time" would
+//!   clear.
 //! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has
 //!   most room, and among equals the fewest misses; otherwise to the nearest other node without
 //!   pressure; otherwise they are evicted. Line 4 of the figure ignores capacities; with unequal

@@ -16,7 +16,10 @@
 //! There are four kinds of files, one file each:
 //! - *slabs*, one per thread, private. Array codes sweep them in tiles of an eighth, each tile
 //!   twice before the next: part of the reuse fits a small cache, the rest only a cache that holds
-//!   the slab. Transactions access them by popularity.
+//!   the slab. Transactions access them by popularity. With `uneven`, the threads on the black
+//!   squares of the mesh have larger slabs than those on the white ones, and as many times as many
+//!   accesses in the same time: the "node with a large working set" beside "idle cache capacity
+//!   that belongs to a neighboring node" of section 4.1.
 //! - *borders*, one for each pair of neighbours on the mesh. Both read them in order.
 //! - *tables*, one for each position on the mesh. Threads near that position use it, its own thread
 //!   the most. In each phase the tables move to other positions, and other blocks of them are
@@ -67,6 +70,13 @@ pub(super) const ENTRY: Program = Program {
             4,
             1..=1 << 20,
         ),
+        Param::real(
+            "uneven",
+            "how many times as large as its neighbours' slabs every second thread's slab is, and \
+             how many times as many accesses it makes",
+            1.0,
+            1.0..=1000.0,
+        ),
     ],
     threads: 25,
     threads_max: THREADS_MAX,
@@ -89,6 +99,31 @@ struct Style {
     skew: f64,
     /// The shares of writes in accesses to slabs, and in accesses to shared files.
     writes: [f64; 2],
+}
+
+impl Style {
+    /// Cumulative chances of a request to a slab of so many blocks, a border of so many, and a
+    /// table.
+    fn chances(&self, slab_blocks: u64, border_blocks: u64) -> [f64; 3] {
+        let accesses = 1.0 - self.private_accesses - self.border_accesses;
+        let slab_request = if self.sweeps {
+            request_blocks(slab_blocks.div_ceil(TILES_PER_SLAB))
+        } else {
+            1.0
+        };
+        let requests = [
+            self.private_accesses / slab_request,
+            self.border_accesses / request_blocks(border_blocks),
+            accesses * self.table_share,
+            accesses * (1.0 - self.table_share),
+        ];
+        let all: f64 = requests.iter().sum();
+        let mut sum = 0.0;
+        [0, 1, 2].map(|area: usize| {
+            sum += requests[area] / all;
+            sum
+        })
+    }
 }
 
 /// The style of each value of `like`. The averages are the paper's: 80.7 % of the blocks are
@@ -207,20 +242,40 @@ struct Worker {
     random: Random,
 }
 
+/// The private blocks of a thread.
+#[derive(Clone, Copy)]
+struct Slab {
+    /// Its first block in the file of all slabs.
+    first: u64,
+    /// Its size, as an index into [`Plan::sizes`].
+    size: usize,
+}
+
+/// A size of slabs.
+struct SlabSize {
+    blocks: u64,
+    ranks: ZipfRanks,
+    /// Blocks that the slab's thread accesses in all, and how long it works on each.
+    work: u64,
+    work_ns_per_block: f64,
+    /// Cumulative chances of a request to a slab, a border and a table. The rest goes to the global
+    /// file.
+    chances: [f64; 3],
+}
+
 /// The parameters that all threads share.
 struct Plan {
     style: Style,
     mesh: Mesh,
     key: u64,
     phases: u64,
-    /// Blocks that a thread accesses in all.
-    work: u64,
-    /// Blocks per slab, per border and per table, and blocks of the global file.
-    blocks: [u64; 4],
-    /// Cumulative chances of a request to a slab, a border and a table. The rest goes to the global
-    /// file.
-    chances: [f64; 3],
-    slab: ZipfRanks,
+    /// By thread.
+    slabs: Vec<Slab>,
+    sizes: [SlabSize; 2],
+    /// Blocks per border, per table, and of the global file.
+    border_blocks: u64,
+    table_blocks: u64,
+    global_blocks: u64,
     table: ZipfRanks,
     global: ZipfRanks,
 }
@@ -241,71 +296,79 @@ impl Plan {
                 .div_ceil(parts.max(1))
                 .max(1)
         };
-        let places = mesh.columns * mesh.rows;
-        let blocks = [
-            parts(style.private_blocks, threads),
-            parts(style.border_blocks, borders),
-            parts(shared * style.table_share, places),
-            parts(shared * (1.0 - style.table_share), 1),
-        ];
-        let accesses = 1.0 - style.private_accesses - style.border_accesses;
-        let slab_blocks = if style.sweeps {
-            request_blocks(blocks[0].div_ceil(TILES_PER_SLAB))
-        } else {
-            1.0
-        };
-        let requests = [
-            style.private_accesses / slab_blocks,
-            style.border_accesses / request_blocks(blocks[1]),
-            accesses * style.table_share,
-            accesses * (1.0 - style.table_share),
-        ];
-        let all: f64 = requests.iter().sum();
-        let mut sum = 0.0;
-        let chances = [0, 1, 2].map(|area: usize| {
-            sum += requests[area] / all;
-            sum
+        let uneven = values.real(4);
+        let is_large = |thread: u64| (thread % mesh.columns + thread / mesh.columns) % 2 == 1;
+        let large = (0..threads).filter(|&thread| is_large(thread)).count() as f64;
+        // Slabs of the smaller size that have as many blocks as all slabs together.
+        let smaller = threads as f64 + (uneven - 1.0) * large;
+        let private = (style.private_blocks * blocks as f64).floor();
+        let part = |whole: f64, times: f64| ((whole * times / smaller).ceil() as u64).max(1);
+        let slab_blocks = [1.0, uneven].map(|times| part(private, times));
+        let mut first = 0;
+        let slabs = (0..threads)
+            .map(|thread| {
+                let size = usize::from(is_large(thread));
+                let slab = Slab { first, size };
+                first += slab_blocks[size];
+                slab
+            })
+            .collect();
+        let border_blocks = parts(style.border_blocks, borders);
+        let table_blocks = parts(shared * style.table_share, mesh.columns * mesh.rows);
+        let global_blocks = parts(shared * (1.0 - style.table_share), 1);
+        let accesses = (blocks * reuse) as f64;
+        let sizes = [0, 1].map(|size| {
+            let (blocks, times) = (slab_blocks[size], [1.0, uneven][size]);
+            SlabSize {
+                blocks,
+                ranks: ZipfRanks::new(blocks, SLAB_ZIPF_SKEW),
+                work: part(accesses, times),
+                // All threads end at about the same time.
+                work_ns_per_block: WORK_NS_PER_BLOCK * smaller / (times * threads as f64),
+                chances: style.chances(blocks, border_blocks),
+            }
         });
         Plan {
             mesh,
             key,
             phases: values.count(3),
-            work: (values.count(1) * reuse).div_ceil(threads),
-            blocks,
-            chances,
-            slab: ZipfRanks::new(blocks[0], SLAB_ZIPF_SKEW),
-            table: ZipfRanks::new(blocks[2], style.skew),
-            global: ZipfRanks::new(blocks[3], style.skew),
+            slabs,
+            sizes,
+            border_blocks,
+            table_blocks,
+            global_blocks,
+            table: ZipfRanks::new(table_blocks, style.skew),
+            global: ZipfRanks::new(global_blocks, style.skew),
             style,
         }
     }
 
     /// The next request of a worker: the kind of file, the first block, and the number of blocks.
     fn next(&self, worker: &mut Worker) -> (FileKind, u64, u64) {
-        let phase = worker.done * self.phases / self.work;
         let thread = u64::from(worker.thread);
+        let slab = self.slabs[worker.thread as usize];
+        let size = &self.sizes[slab.size];
+        let phase = worker.done * self.phases / size.work;
         let random = &mut worker.random;
         let drawn = random.unit();
-        let area = self.chances.iter().position(|&chance| drawn < chance);
+        let area = size.chances.iter().position(|&chance| drawn < chance);
         match area {
             Some(0) if self.style.sweeps => {
-                let slab = self.blocks[0];
-                let (at, blocks) = sweep(slab, worker.swept);
+                let (at, blocks) = sweep(size.blocks, worker.swept);
                 worker.swept += blocks;
-                (FileKind::Slab, thread * slab + at, blocks)
+                (FileKind::Slab, slab.first + at, blocks)
             }
             Some(0) => {
-                let slab = self.blocks[0];
-                let rank = self.slab.draw(random) - 1;
-                let at = Permutation::new(slab, self.key ^ mix(thread)).apply(rank);
-                (FileKind::Slab, thread * slab + at, 1)
+                let rank = size.ranks.draw(random) - 1;
+                let at = Permutation::new(size.blocks, self.key ^ mix(thread)).apply(rank);
+                (FileKind::Slab, slab.first + at, 1)
             }
             Some(1) => {
                 let of = random.below(worker.borders.len() as u64) as usize;
                 let (border, at) = &mut worker.borders[of];
-                let blocks = SWEEP_REQUEST_BLOCKS.min(self.blocks[1] - *at);
-                let first = *border * self.blocks[1] + *at;
-                *at = (*at + blocks) % self.blocks[1];
+                let blocks = SWEEP_REQUEST_BLOCKS.min(self.border_blocks - *at);
+                let first = *border * self.border_blocks + *at;
+                *at = (*at + blocks) % self.border_blocks;
                 (FileKind::Border, first, blocks)
             }
             Some(2) => {
@@ -318,13 +381,13 @@ impl Plan {
                 let table = self.mesh.table(thread, hops, phase, random);
                 let key = self.key ^ mix(mix(phase + 1) ^ table);
                 let rank = self.table.draw(random) - 1;
-                let at = Permutation::new(self.blocks[2], key).apply(rank);
-                (FileKind::Table, table * self.blocks[2] + at, 1)
+                let at = Permutation::new(self.table_blocks, key).apply(rank);
+                (FileKind::Table, table * self.table_blocks + at, 1)
             }
             _ => {
                 let rank = self.global.draw(random) - 1;
                 let key = self.key ^ mix(phase + 1);
-                let at = Permutation::new(self.blocks[3], key).apply(rank);
+                let at = Permutation::new(self.global_blocks, key).apply(rank);
                 (FileKind::Global, at, 1)
             }
         }
@@ -357,16 +420,20 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let borders = plan.mesh.borders();
     let places = plan.mesh.columns * plan.mesh.rows;
     let application = values.name(0);
-    let counts = [threads, borders.len() as u64, places, 1];
-    let areas: Vec<(u32, u32)> = ["slabs", "borders", "tables", "global"]
-        .into_iter()
-        .zip(counts.iter().zip(plan.blocks))
-        .map(|(area, (count, blocks))| {
-            let path = format!("/data/{application}/{area}");
-            let file = execution.file(path, count * blocks * block_bytes);
-            (file, execution.site(format!("{application}.{area}")))
-        })
-        .collect();
+    let slabs = plan.slabs.iter().map(|slab| plan.sizes[slab.size].blocks);
+    let areas: Vec<(u32, u32)> = [
+        ("slabs", slabs.sum()),
+        ("borders", borders.len() as u64 * plan.border_blocks),
+        ("tables", places * plan.table_blocks),
+        ("global", plan.global_blocks),
+    ]
+    .into_iter()
+    .map(|(area, blocks)| {
+        let path = format!("/data/{application}/{area}");
+        let file = execution.file(path, blocks * block_bytes);
+        (file, execution.site(format!("{application}.{area}")))
+    })
+    .collect();
     let process = execution.process(&[application]);
     let mut workers: Vec<Worker> = (0..threads)
         .map(|thread| {
@@ -376,7 +443,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
             let mut random = execution.random(1 + thread);
             // Neighbours start at different positions.
             let borders = own
-                .map(|(border, _)| (border, random.below(plan.blocks[1])))
+                .map(|(border, _)| (border, random.below(plan.border_blocks)))
                 .collect();
             Worker {
                 thread: execution.thread(process),
@@ -390,11 +457,12 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let mut time_model = TimeModel::new(execution.random(threads + 1));
     take_turns(execution, threads as u32, 0, |execution, number, now| {
         let worker = &mut workers[number as usize];
-        if worker.done >= plan.work {
+        let size = &plan.sizes[plan.slabs[number as usize].size];
+        if worker.done >= size.work {
             return Ok(None);
         }
         if number == 0 {
-            execution.done(worker.done as f64 / plan.work as f64);
+            execution.done(worker.done as f64 / size.work as f64);
         }
         let (area, first, blocks) = plan.next(worker);
         worker.done += blocks;
@@ -411,7 +479,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         };
         execution.push(request.row(worker.thread, now));
         Ok(Some(
-            time_model.drawn(now, WORK_NS_PER_BLOCK * blocks as f64),
+            time_model.drawn(now, size.work_ns_per_block * blocks as f64),
         ))
     })
     .map(|_| ())
@@ -466,6 +534,38 @@ mod tests {
             }
             assert!(visits.iter().all(|&visits| visits == 2), "{slab}");
             assert_eq!(sweep(slab, swept), sweep(slab, 0));
+        }
+    }
+
+    #[test]
+    fn every_second_slab_is_larger_and_their_sum_is_the_same() {
+        for (threads, uneven) in [(25, 1.0), (25, 4.0), (9, 2.5), (1, 7.0)] {
+            let text = format!("shared-files{{blocks=40000,uneven={uneven}}}");
+            let spec: crate::ProgramSpec = text.parse().unwrap();
+            let plan = Plan::new(spec.values(), threads, 1);
+            let mut first = 0;
+            for (thread, slab) in plan.slabs.iter().enumerate() {
+                assert_eq!(slab.first, first, "{text}: {thread}");
+                first += plan.sizes[slab.size].blocks;
+                // Rows of odd lengths: the squares alternate along the whole mesh.
+                assert_eq!(slab.size, thread % 2, "{text}: {thread}");
+            }
+            let off = first as f64 / (0.84 * 40_000.0) - 1.0;
+            assert!((0.0..0.1).contains(&off), "{text}: {first} private blocks");
+            let [small, large] = plan.sizes.each_ref().map(|size| size.blocks as f64);
+            assert!((large / small / uneven - 1.0).abs() < 0.01, "{text}");
+            let works = plan.slabs.iter().map(|slab| plan.sizes[slab.size].work);
+            let work = works.sum::<u64>() as f64;
+            assert!(
+                (work / 800_000.0 - 1.0).abs() < 1e-3,
+                "{text}: {work} accesses"
+            );
+            let times = |size: &SlabSize| size.work as f64 * size.work_ns_per_block;
+            let [one, other] = plan.sizes.each_ref().map(times);
+            assert!(
+                (one / other - 1.0).abs() < 1e-3,
+                "{text}: {one} and {other} ns"
+            );
         }
     }
 
