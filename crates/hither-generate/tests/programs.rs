@@ -327,6 +327,57 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
     assert!(turns > 100, "{turns}");
 }
 
+/// The share of the processes of `exe` that run on node 0, of two.
+fn on_first_node(spec: &str, exe: &str, threads: u32) -> f64 {
+    let conditions = MixOptions {
+        threads: Some(threads),
+        nodes: Some(2),
+        ..seeded(1)
+    };
+    let trace = trace(&[spec], conditions);
+    let mut nodes = BTreeMap::new();
+    for access in accesses(&trace) {
+        if trace.meta().processes[access.process.index()].exe == exe {
+            nodes.insert(access.process, access.node);
+        }
+    }
+    let first = nodes.values().filter(|node| node.0 == 0).count();
+    first as f64 / nodes.len() as f64
+}
+
+#[test]
+fn compilers_stay_with_make_by_the_chance_that_is_asked_for() {
+    let of = |sticky: &str| {
+        let size = "sources=200,source_mib=1,headers=9,header_mib=1,includes=2";
+        let spec = format!("compile{{{size},tar=0,cscope=0,sticky={sticky}}}");
+        let first = on_first_node(&spec, "cc1", 1);
+        // Make may be on either node.
+        first.max(1.0 - first)
+    };
+    assert_eq!(of("1"), 1.0);
+    assert!((0.5..0.65).contains(&of("0")), "{}", of("0"));
+    assert!((0.68..0.82).contains(&of("0.5")), "{}", of("0.5"));
+}
+
+#[test]
+fn a_part_of_a_build_is_left_out_on_request() {
+    let size = "sources=20,source_mib=1,headers=9,header_mib=1,includes=2";
+    for (left_out, left) in [("gcc=0,cscope=0", "tar"), ("gcc=0,tar=0", "cscope")] {
+        let trace = trace(&[&format!("compile{{{size},{left_out}}}")], seeded(1));
+        let all = trace.meta().processes.iter().map(|process| &process.exe);
+        assert_eq!(all.collect::<Vec<_>>(), [left]);
+    }
+}
+
+#[test]
+fn workers_are_dealt_unevenly_on_request() {
+    let of = |uneven: &str| {
+        let spec = format!("web-server{{requests=20,size_mib=1,small=0,uneven={uneven}}}");
+        on_first_node(&spec, "httpd", 20)
+    };
+    assert_eq!([of("0"), of("0.5"), of("1")], [0.5, 0.75, 1.0]);
+}
+
 #[test]
 fn threads_move_on_request() {
     let specs = ["web-server{requests=20,size_mib=4,small=0}"];

@@ -128,18 +128,18 @@ impl FileRequest {
 }
 
 /// The scheduler. A new thread runs on a node with the fewest running threads, as Linux balances on
-/// fork and exec.
+/// fork and exec; a child process may rather stay where its parent is.
 pub(super) struct Scheduler {
     running: Vec<u32>,
-    /// Chooses among several such nodes.
-    tie: Random,
+    /// Chooses among several such nodes, and which children stay.
+    random: Random,
 }
 
 impl Scheduler {
-    pub(super) fn new(execution: &Execution, tie: Random) -> Scheduler {
+    pub(super) fn new(execution: &Execution, random: Random) -> Scheduler {
         Scheduler {
             running: vec![0; execution.nodes() as usize],
-            tie,
+            random,
         }
     }
 
@@ -149,13 +149,39 @@ impl Scheduler {
         self.thread(execution, process)
     }
 
+    /// Starts a process of one thread. It stays on the node of its parent by the chance `sticky`.
+    /// Otherwise, and where the parent has no node yet, it runs on a node with the fewest running
+    /// threads.
+    pub(super) fn child(
+        &mut self,
+        execution: &mut Execution,
+        command: &[&str],
+        parent: Option<u32>,
+        sticky: f64,
+    ) -> StartedThread {
+        let process = execution.process(command);
+        let stays = sticky > 0.0 && self.random.unit() < sticky;
+        let node = parent.filter(|_| stays);
+        let node = node.unwrap_or_else(|| self.least_loaded());
+        self.start(execution, process, node)
+    }
+
     /// Starts a thread of a process.
     pub(super) fn thread(&mut self, execution: &mut Execution, process: u32) -> StartedThread {
+        let node = self.least_loaded();
+        self.start(execution, process, node)
+    }
+
+    /// A node with the fewest running threads.
+    fn least_loaded(&mut self) -> u32 {
         let fewest = *self.running.iter().min().expect("there is a node");
         let nodes = (0u32..).zip(&self.running);
         let free = nodes.filter(|(_, running)| **running == fewest);
         let free: Vec<u32> = free.map(|(node, _)| node).collect();
-        let node = free[self.tie.below(free.len() as u64) as usize];
+        free[self.random.below(free.len() as u64) as usize]
+    }
+
+    fn start(&mut self, execution: &mut Execution, process: u32, node: u32) -> StartedThread {
         self.running[node as usize] += 1;
         StartedThread {
             thread: execution.thread_on(process, node),
@@ -172,7 +198,8 @@ impl Scheduler {
 #[derive(Clone, Copy)]
 pub(super) struct StartedThread {
     thread: u32,
-    node: u32,
+    /// Its node at the start.
+    pub(super) node: u32,
 }
 
 /// The requests of a thread.

@@ -5,6 +5,10 @@
 //! The paper's test: 100 concurrent requests for a file of 40 MB. With fewer workers, requests wait
 //! in the queue. The paper has no other requests. Here small files, chosen by Zipf's law, are sent
 //! in between, like the pages of a site; `small=0` leaves them out.
+//!
+//! Workers are dealt to the nodes in turn. With `uneven`, that share of them runs on the first node
+//! instead: a server is woken by its network adapter's interrupts, which one processor takes. A
+//! `send_kib` that is no multiple of the page sends some pages in two parts, as a full socket does.
 
 use super::definition::{Program, THREADS_MAX};
 use super::execution::{Execution, Stopped};
@@ -48,6 +52,12 @@ pub(super) const ENTRY: Program = Program {
             0.0..=20.0,
         ),
         Param::count("send_kib", "how much is sent at a time", 64, 1..=1 << 20),
+        Param::real(
+            "uneven",
+            "the share of the workers that runs on the first node; the others in turn",
+            0.0,
+            0.0..=1.0,
+        ),
     ],
     threads: 8,
     threads_max: THREADS_MAX,
@@ -68,10 +78,15 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let site = execution.site("ap_send_fd");
     let mut time_model = TimeModel::new(execution.random(1));
     let mut scheduler = Scheduler::new(execution, execution.random(2));
+    let on_first = (values.real(7) * f64::from(execution.threads())).round() as u32;
     let workers: Vec<u32> = (0..execution.threads())
-        .map(|_| {
+        .map(|worker| {
             let process = execution.process(&["httpd", "-DFOREGROUND"]);
-            execution.thread(process)
+            if worker < on_first {
+                execution.thread_on(process, 0)
+            } else {
+                execution.thread(process)
+            }
         })
         .collect();
     let all = requests.saturating_mul(small + 1);
