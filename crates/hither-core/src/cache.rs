@@ -51,7 +51,7 @@ impl Residency {
     }
 
     /// Serves one access. On a miss the block is always brought in; if no slot is free, `policy`
-    /// names the one to evict.
+    /// names the one to evict, and it may name one while there are free slots.
     #[inline]
     pub fn access<P: Replacement + ?Sized>(
         &mut self,
@@ -69,18 +69,23 @@ impl Residency {
             return AccessResult::Hit;
         }
         self.misses += 1;
-        let (slot, evicted) = if let Some(slot) = self.free.pop() {
-            self.block_of[slot as usize] = access.block.0;
-            (slot, None)
-        } else if self.block_of.len() < self.capacity as usize {
-            self.block_of.push(access.block.0);
-            (self.block_of.len() as u32 - 1, None)
+        let full = self.free.is_empty() && self.block_of.len() == self.capacity as usize;
+        let victim = if full {
+            Some(policy.victim(access))
         } else {
-            let slot = policy.victim(access).0;
+            policy.discarded(access)
+        };
+        let (slot, evicted) = if let Some(Slot(slot)) = victim {
             let evicted = std::mem::replace(&mut self.block_of[slot as usize], access.block.0);
             assert_ne!(evicted, NIL, "the victim's slot {slot} is empty");
             self.slot_of[evicted as usize] = NIL;
             (slot, Some(Block(evicted)))
+        } else if let Some(slot) = self.free.pop() {
+            self.block_of[slot as usize] = access.block.0;
+            (slot, None)
+        } else {
+            self.block_of.push(access.block.0);
+            (self.block_of.len() as u32 - 1, None)
         };
         self.slot_of[block] = slot;
         policy.inserted(Slot(slot), access);

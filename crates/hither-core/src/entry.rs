@@ -138,6 +138,23 @@ pub enum ParamKind {
         /// What may be written.
         names: &'static [&'static str],
     },
+    /// One of some names, each of which gives values to other parameters. Those that the user gives
+    /// beside it keep theirs.
+    Preset {
+        /// The value if the user gives none: one that leaves all others at their defaults.
+        default: &'static str,
+        /// What may be written.
+        presets: &'static [Preset],
+    },
+}
+
+/// A name for values of several parameters.
+#[derive(Debug)]
+pub struct Preset {
+    /// What a user writes.
+    pub name: &'static str,
+    /// The parameters that it sets, each with its value. Others are at their defaults.
+    pub values: &'static [(&'static str, Value)],
 }
 
 impl Param {
@@ -165,6 +182,17 @@ impl Param {
         Param { name, doc, kind }
     }
 
+    /// One of `names`.
+    pub const fn name(
+        name: &'static str,
+        doc: &'static str,
+        default: &'static str,
+        names: &'static [&'static str],
+    ) -> Param {
+        let kind = ParamKind::Name { default, names };
+        Param { name, doc, kind }
+    }
+
     /// 1 (yes) or 0 (no).
     pub const fn switch(name: &'static str, doc: &'static str, default: bool) -> Param {
         Param::count(name, doc, default as u64, 0..=1)
@@ -179,7 +207,9 @@ impl ParamKind {
             ParamKind::Real { default, .. } => Value::Real(default),
             ParamKind::Replacement { default, .. } => Value::Replacement(default),
             ParamKind::Placement { default, .. } => Value::Placement(default),
-            ParamKind::Name { default, .. } => Value::Name(default),
+            ParamKind::Name { default, .. } | ParamKind::Preset { default, .. } => {
+                Value::Name(default)
+            }
         }
     }
 
@@ -199,6 +229,10 @@ impl ParamKind {
                 let name = names.iter().find(|name| **name == text)?;
                 Some(Value::Name(name))
             }
+            ParamKind::Preset { presets, .. } => {
+                let preset = presets.iter().find(|preset| preset.name == text)?;
+                Some(Value::Name(preset.name))
+            }
         }
     }
 
@@ -214,8 +248,18 @@ impl ParamKind {
                 names().contains(&name)
             }
             (ParamKind::Name { names, .. }, Value::Name(name)) => names.contains(&name),
+            (ParamKind::Preset { .. }, Value::Name(name)) => self.preset(name).is_some(),
             _ => false,
         }
+    }
+
+    /// The values that `name` stands for, where this is a preset that has it.
+    pub(crate) fn preset(self, name: &str) -> Option<&'static [(&'static str, Value)]> {
+        let ParamKind::Preset { presets, .. } = self else {
+            return None;
+        };
+        let preset = presets.iter().find(|preset| preset.name == name)?;
+        Some(preset.values)
     }
 
     /// What may be written for a parameter of this kind, in words.
@@ -230,6 +274,10 @@ impl ParamKind {
                 format!("one of {}", names().join(", "))
             }
             ParamKind::Name { names, .. } => format!("one of {}", names.join(", ")),
+            ParamKind::Preset { presets, .. } => {
+                let names: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
+                format!("one of {}", names.join(", "))
+            }
         }
     }
 }
@@ -307,7 +355,12 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`ParamKind::Name`].
+    /// Whether the [`Param::switch`] at `index` of the entry is on.
+    pub fn switched(&self, index: usize) -> bool {
+        self.count(index) == 1
+    }
+
+    /// The parameter at `index` of the entry, a [`ParamKind::Name`] or a [`ParamKind::Preset`].
     pub fn name(&self, index: usize) -> &'static str {
         match self.0[index] {
             Value::Name(name) => name,

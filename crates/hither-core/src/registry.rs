@@ -4,8 +4,8 @@
 //! own; what entries have in common is in [`entry`](crate::entry).
 
 pub use crate::entry::{
-    BuildReplacement, Compared, Mechanism, Needs, Param, ParamKind, PolicyNames, ReplacementEntry,
-    ReplacementSettings,
+    BuildReplacement, Compared, Mechanism, Needs, Param, ParamKind, PolicyNames, Preset,
+    ReplacementEntry, ReplacementSettings,
 };
 use crate::replacement::*;
 use crate::spec::{RegistryEntry, Spec};
@@ -124,6 +124,26 @@ mod tests {
                 spec
             );
             spec.build(&ReplacementSettings::new(1)).check(0);
+        }
+    }
+
+    #[test]
+    fn presets_set_parameters_that_there_are_and_one_changes_nothing() {
+        for entry in REPLACEMENT_POLICIES {
+            for param in entry.params {
+                let ParamKind::Preset { default, presets } = param.kind else {
+                    continue;
+                };
+                assert_eq!(param.kind.preset(default), Some(&[][..]), "{}", entry.name);
+                let values = presets.iter().flat_map(|preset| preset.values);
+                for &(name, value) in values {
+                    let mut params = entry.params.iter();
+                    let set = params.find(|param| param.name == name);
+                    let set = set.unwrap_or_else(|| panic!("{} has no {name}", entry.name));
+                    assert!(set.kind.allows(value), "{}: {name}={value}", entry.name);
+                    assert_ne!(set.kind.default(), value, "{}: {name}", entry.name);
+                }
+            }
         }
     }
 }

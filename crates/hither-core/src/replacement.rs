@@ -38,8 +38,8 @@ use crate::ids::Slot;
 pub use crate::classify::SiteRecord;
 
 /// What a cache of fixed capacity keeps. Each access calls either `hit`, or `inserted` (after
-/// `victim`, if no slot is free). `removed` comes at any time between accesses, and so does
-/// `moved_in` (after `victim`, likewise).
+/// `victim` if no slot is free, after `discarded` otherwise). `removed` comes at any time between
+/// accesses, and so does `moved_in` (after `victim`, likewise).
 pub trait Replacement {
     /// The access found its block in `slot`.
     fn hit(&mut self, slot: Slot, access: &Access);
@@ -48,6 +48,13 @@ pub trait Replacement {
     /// kept of its ghost. The missing block is inserted into this slot next. Only called on a full
     /// cache.
     fn victim(&mut self, incoming: &Access) -> Slot;
+
+    /// A miss while there are free slots: names a slot to evict all the same, and forgets it. The
+    /// missing block is then inserted into this slot. Only policies that keep no block without
+    /// value need this.
+    fn discarded(&mut self, _incoming: &Access) -> Option<Slot> {
+        None
+    }
 
     /// The missing access's block is now in `slot`.
     fn inserted(&mut self, slot: Slot, access: &Access);

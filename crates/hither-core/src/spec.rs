@@ -157,13 +157,30 @@ impl<E: RegistryEntry> Spec<E> {
     }
 
     /// The same with another value of a parameter. `None` where it has no such parameter, or one of
-    /// another type or range.
+    /// another type or range. A preset changes the parameters that it stands for as well.
     pub fn with(mut self, name: &str, value: Value) -> Option<Self> {
         let mut params = self.entry.params().iter();
         let at = params.position(|param| param.name == name)?;
         let allowed = self.entry.params()[at].kind.allows(value);
         self.values.0[at] = value;
+        self.apply_preset(at, &[false; PARAMS_MAX]);
         allowed.then_some(self)
+    }
+
+    /// If the parameter at `at` is a preset, sets what it stands for, but for what was `given`.
+    fn apply_preset(&mut self, at: usize, given: &[bool; PARAMS_MAX]) {
+        let params = self.entry.params();
+        let Value::Name(chosen) = self.values.0[at] else {
+            return;
+        };
+        for &(name, value) in params[at].kind.preset(chosen).unwrap_or_default() {
+            let mut params = params.iter();
+            let of = params.position(|param| param.name == name);
+            let of = of.expect("a preset names parameters of its entry");
+            if !given[of] {
+                self.values.0[of] = value;
+            }
+        }
     }
 
     /// Every parameter with its value, in the order of the entry.
@@ -266,6 +283,9 @@ impl<E: RegistryEntry> FromStr for Spec<E> {
                 value: value.to_owned(),
                 allowed: param.kind.allowed(),
             })?;
+        }
+        for at in 0..entry.params().len() {
+            spec.apply_preset(at, &given);
         }
         Ok(spec)
     }

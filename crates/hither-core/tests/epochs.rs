@@ -32,6 +32,7 @@ fn pcc(sites: &[SiteRecord]) -> pcc::Pcc {
         sample: 20,
         entries_max: 1 << 16,
         sites_max: 1 << 12,
+        counters: pcc::Counters::Weighted,
     };
     pcc::Pcc::new(config, sites)
 }

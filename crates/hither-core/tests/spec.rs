@@ -24,19 +24,49 @@ fn parameters_default_and_are_written_out() {
     assert_eq!(written(" lru{} "), "lru");
     assert_eq!(
         written("pcc"),
-        "pcc{threshold=100,sample=20,entries=65536,sites=4096,expire=2,other=lru}"
+        "pcc{threshold=100,sample=20,entries=65536,sites=4096,counters=weighted,expire=2,steady=1,\
+         periods=power,period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}"
     );
     assert_eq!(
-        written("pcc{ other = arc, sample=1,expire=0.5}"),
-        "pcc{threshold=100,sample=1,entries=65536,sites=4096,expire=0.5,other=arc}"
+        written("lru-k{ k = 3 }"),
+        written("lru-k{k=3}"),
+        "spaces are left out"
     );
-    assert_eq!(
-        written("pcc{entries=64k,sites=1M}"),
-        "pcc{threshold=100,sample=20,entries=64000,sites=1000000,expire=2,other=lru}"
-    );
+    let counts = written("pcc{entries=64k,sites=1M}");
+    assert!(counts.contains("entries=64000,sites=1000000"), "{counts}");
     let list = <Spec>::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
     assert_eq!(list.len(), 3);
-    assert_eq!(list[1].to_string(), "ubm{threshold=5,expire=2,other=arc}");
+    assert_eq!(
+        list[1].to_string(),
+        "ubm{threshold=5,expire=2,steady=1,periods=power,period_of=stream,gain=segments,\
+         sequential=keep,other=arc,as=hither}"
+    );
+}
+
+#[test]
+fn a_preset_sets_what_is_not_given() {
+    let parsed = |text: &str| text.parse::<Spec>().expect(text);
+    assert_eq!(
+        parsed("ubm{as=paper}").to_string(),
+        "ubm{threshold=3,expire=0,steady=0,periods=exact,period_of=stream,gain=fitted,\
+         sequential=keep,other=lru,as=paper}"
+    );
+    // What is given beside it wins, on either side of it.
+    let given = parsed("ubm{as=paper,expire=2}");
+    assert_eq!(given, parsed("ubm{expire=2,as=paper}"));
+    assert_eq!(given.value("expire"), Some(Value::Real(2.0)));
+    assert_eq!(given.value("steady"), Some(Value::Count(0)));
+    // What it writes it reads, and the other preset is the default.
+    assert_eq!(given, parsed(&given.to_string()));
+    assert_eq!(parsed("pcc{as=hither}"), parsed("pcc"));
+    assert_eq!(
+        parsed("pcc").with("as", Value::Name("paper")),
+        Some(parsed("pcc{as=paper}"))
+    );
+    assert_eq!(
+        error("pcc{as=papers}"),
+        "`pcc`: `as=papers` is not allowed: as is one of hither, paper"
+    );
 }
 
 #[test]
@@ -63,7 +93,7 @@ fn wrong_ones_say_what_is_allowed() {
     assert_eq!(
         error("ubm{treshold=2}"),
         "`ubm` has no parameter `treshold` (did you mean `threshold`?); \
-         it has threshold, expire, other"
+         it has threshold, expire, steady, periods, period_of, gain, sequential, other, as"
     );
     assert_eq!(error("lru{k=2}"), "`lru` has no parameter `k`; it has none");
     assert_eq!(

@@ -164,7 +164,11 @@ fn classes_are_counted_and_parameters_written_out() {
     let json = serde_json::to_value(outcome).expect("plain data");
     assert_eq!(
         json["params"],
-        serde_json::json!({"threshold": 3, "expire": 2.0, "other": "lru"})
+        serde_json::json!({
+            "threshold": 3, "expire": 2.0, "steady": 1, "periods": "power",
+            "period_of": "stream", "gain": "segments", "sequential": "keep",
+            "other": "lru", "as": "hither",
+        })
     );
     assert_eq!(
         json["classes"],

@@ -12,16 +12,21 @@
 //!   probabilistic; LRU suits the first and LFU the second. Both are *other* here: in this project
 //!   the part for other references has its policy by parameter. So the paper's second ordered list,
 //!   by frequency, would change nothing and is not built;
-//! - are unknown where most blocks of the window are new: *sequential*. (The paper requires that
-//!   all are new; a program that also rereads its configuration would never be sequential then.)
+//! - are unknown where most blocks of the window are new: *sequential*.
 //!
-//! The period of a loop is the average of backward plus forward distance. Departure: a block's last
-//! reference is kept once, whichever process made it, not once a process: so a file that each
-//! process of a build reads has an age.
+//! The period of a loop is the average of backward plus forward distance: a reading, since DEAR
+//! itself has no periods.
+//!
+//! Departure (`new_blocks`): in the paper a window is sequential if all of its blocks are new; a
+//! program that also rereads its configuration would never be sequential then.
+//!
+//! Departure (`ages`): a block's last reference is kept once, whichever process made it, not once a
+//! process: so a file that each process of a build reads has an age.
 
 use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
 use crate::ids::Tick;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -42,24 +47,38 @@ struct ProcessState {
     period: u64,
 }
 
+/// The parameters of the classification.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// A process is classified every so many of its references, at least 2.
+    pub window: u64,
+    /// The sublists that its blocks are divided into, at least 2.
+    pub sublists: usize,
+    /// A window is sequential only if all of its blocks are new, not most of them.
+    pub all_new: bool,
+    /// A block's age is the time since its own process referenced it, not since any did.
+    pub own_ages: bool,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Dear {
-    window: u64,
-    sublists: usize,
+    config: Config,
     processes: Vec<ProcessState>,
     /// By block, one more than the tick of its last reference; 0 before the first.
     last: Vec<Tick>,
+    /// The same by process and block, in place of `last` where ages are a process's own.
+    own_last: BTreeMap<(u32, u32), Tick>,
 }
 
 impl Dear {
-    /// A process is classified every `window` of its references, with `sublists` sublists.
-    pub fn new(window: u64, sublists: usize) -> Self {
+    /// A classifier that has seen nothing.
+    pub fn new(config: Config) -> Self {
         Dear {
-            window,
-            sublists,
+            config,
             processes: Vec::new(),
             last: Vec::new(),
+            own_last: BTreeMap::new(),
         }
     }
 }
@@ -67,9 +86,17 @@ impl Dear {
 impl ProcessState {
     /// Classifies by the window that just ended. A window in which other processes had touched
     /// every block before says nothing, and leaves the class as it is.
-    fn judge(&mut self, sublists: usize) {
+    fn judge(&mut self, config: Config) {
+        let Config {
+            sublists, all_new, ..
+        } = config;
         let known = self.samples.len();
-        if self.fresh > known as u64 {
+        let sequential = if all_new {
+            known == 0 && self.fresh > 0
+        } else {
+            self.fresh > known as u64
+        };
+        if sequential {
             self.class = Some(Class::Sequential);
         } else if known >= sublists {
             self.samples
@@ -103,7 +130,14 @@ impl Classifier for Dear {
         if process.references == 0 {
             process.start = access.tick;
         }
-        match std::mem::replace(at(&mut self.last, access.block.0), access.tick + 1) {
+        let last = if self.config.own_ages {
+            self.own_last
+                .entry((access.process.0, access.block.0))
+                .or_default()
+        } else {
+            at(&mut self.last, access.block.0)
+        };
+        match std::mem::replace(last, access.tick + 1) {
             0 => process.fresh += 1,
             last if last <= process.start => process.samples.push(Sample {
                 backward: process.start - (last - 1),
@@ -112,8 +146,8 @@ impl Classifier for Dear {
             _ => {}
         }
         process.references += 1;
-        if process.references == self.window {
-            process.judge(self.sublists);
+        if process.references == self.config.window {
+            process.judge(self.config);
             process.references = 0;
         }
         Classification {
@@ -129,7 +163,7 @@ impl Classifier for Dear {
 
     fn check(&self) {
         for process in &self.processes {
-            assert!(process.references < self.window);
+            assert!(process.references < self.config.window);
             assert!(process.fresh + process.samples.len() as u64 <= process.references);
         }
     }

@@ -4,13 +4,23 @@
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004, sections 4.1 and 4.2. Without sampling (`sample=1`) this is figure 4 of the paper,
 //! step for step; a test compares it with a literal transcript. Readings where the paper is open:
-//! - *Counters under sampling.* A site's `Seq` counts each of its accesses. Every T-th access of a
-//!   site, starting with its first so that short-lived sites are sampled at all, enters its block
-//!   into the block table. When a block in the table is accessed again, it stands for T blocks:
-//!   `Seq` of the site that entered it falls by T (not below 0), its `Loop` rises by T, and the
-//!   entry is removed. So both counters mean the same as without sampling, and so does the
-//!   threshold.
-//! - *The average period* is exponential with weight 1/2; the first sample sets it.
+//! - *Counters under sampling.* Every T-th access of a site, starting with its first so that
+//!   short-lived sites are sampled at all, enters its block into the block table. When a block in
+//!   the table is accessed again, the entry is removed, as section 4.2 says. It does not say what
+//!   the counters of figure 4, which has no sampling, mean then. Three readings ([`Counters`]), the
+//!   same at T = 1:
+//!   - *weighted*, the default. `Seq` counts each access. A block that returns stands for T: `Seq`
+//!     of the site that entered it falls by T (not below 0), its `Loop` rises by T. So both mean
+//!     the same as without sampling, and so does the threshold.
+//!   - *samples*. Both count blocks of the table: an access that enters a block adds one to `Seq`,
+//!     a return moves one from `Seq` to `Loop`. A site is sequential after T times as many
+//!     accesses.
+//!   - *literal*. Figure 4 as it is printed, over a sampled table: each access adds one to `Seq`, a
+//!     return moves one. No more than one access in T returns, so from T = 2 on `Loop` never
+//!     exceeds `Seq`, and no site ever loops. The authors find that 80 % of the references loop at
+//!     T = 20, so this is not what they ran.
+//! - *The average period* is exponential (`expAverage` in the figure), whose weight the paper does
+//!   not give: 1/2 here; the first sample sets it.
 //! - *The class* is that of the site that makes the access, after the counters are updated: looping
 //!   if `Loop` exceeds `Seq`, otherwise sequential if `Seq` has reached the threshold, otherwise
 //!   other. A new site's first access is other.
@@ -19,14 +29,14 @@
 //!   and a second bound holds for the sites. If the current site is the only one, its own oldest
 //!   entry makes room.
 //!
-//! Departure: *steady* sites. Where a program reads each block once an epoch, in another order each
-//! time, a block returns after up to two epochs. The exponential average of these times is about
-//! half an epoch at the start of each epoch and one and a half at its end, with much noise, so it
-//! does not tell how long to wait for a block. A site is steady if the standard deviation of the
-//! times is at most half their mean: it is 0.41 of the mean in shuffled epochs, 0 in a loop, and 1
-//! where references are independent. The `steady_period` is this mean. The times are collected in
-//! rounds; a round ends when it is as long as its mean and has 16 samples. The current round and
-//! the last one count, as soon as they have 16 samples together.
+//! Departure (`steady`): *steady* sites. Where a program reads each block once an epoch, in another
+//! order each time, a block returns after up to two epochs. The exponential average of these times
+//! is about half an epoch at the start of each epoch and one and a half at its end, with much
+//! noise, so it does not tell how long to wait for a block. A site is steady if the standard
+//! deviation of the times is at most half their mean: it is 0.41 of the mean in shuffled epochs, 0
+//! in a loop, and 1 where references are independent. The `steady_period` is this mean. The times
+//! are collected in rounds; a round ends when it is as long as its mean and has 16 samples. The
+//! current round and the last one count, as soon as they have 16 samples together.
 
 use super::{Class, Classification, Classifier, SiteCounters, SiteRecord, Stream, at};
 use crate::access::Access;
@@ -35,6 +45,29 @@ use crate::list::{Links, List, NIL};
 
 /// Fewer samples than these are often similar by chance.
 const ROUND_SAMPLES_MIN: u64 = 16;
+
+/// What the counters of a site count where its accesses are sampled. See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counters {
+    /// Accesses; a sampled block that returns stands for as many as were sampled for it.
+    Weighted,
+    /// Sampled accesses.
+    Samples,
+    /// Accesses in `Seq`, sampled blocks in `Loop`.
+    Literal,
+}
+
+impl Counters {
+    /// What is written for them, in the order of the variants.
+    pub const NAMES: &[&str] = &["weighted", "samples", "literal"];
+
+    /// The counters called `name`.
+    pub fn named(name: &str) -> Option<Counters> {
+        let all = [Counters::Weighted, Counters::Samples, Counters::Literal];
+        let at = Counters::NAMES.iter().position(|known| *known == name)?;
+        Some(all[at])
+    }
+}
 
 /// The parameters of the classification.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +80,8 @@ pub struct Config {
     pub entries_max: usize,
     /// The most sites in the site table.
     pub sites_max: usize,
+    /// What is counted where T is not 1.
+    pub counters: Counters,
 }
 
 /// Times between an access to a block and the next one.
@@ -249,8 +284,12 @@ impl Pcc {
             looping,
             ..
         } = &mut state.counters;
-        *sequential = sequential.saturating_sub(self.config.sample);
-        *looping += self.config.sample;
+        let returned = match self.config.counters {
+            Counters::Weighted => self.config.sample,
+            Counters::Samples | Counters::Literal => 1,
+        };
+        *sequential = sequential.saturating_sub(returned);
+        *looping += returned;
         state.returned(now - time, now);
         state.stream(site)
     }
@@ -276,8 +315,14 @@ impl Classifier for Pcc {
         };
         let class = if at(&mut self.sites, site).known {
             self.recency.touch(&mut self.site_links, site);
-            let counters = &mut self.sites[site as usize].counters;
-            counters.sequential += 1;
+            let SiteState {
+                counters,
+                until_sample,
+                ..
+            } = &mut self.sites[site as usize];
+            if self.config.counters != Counters::Samples || *until_sample == 0 {
+                counters.sequential += 1;
+            }
             class(counters.sequential, counters.looping, self.config.threshold)
         } else {
             if self.recency.len() >= self.config.sites_max {

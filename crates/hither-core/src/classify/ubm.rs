@@ -8,9 +8,12 @@
 //!   references follow that run; the period is the time from start to start, as last measured;
 //! - *other* before, and again after any reference that fits neither.
 //!
-//! A reference to the same block as the one before changes nothing. A loop that continues beyond
-//! the end of the known run is sequential from there, and the next round follows the longer run. A
-//! round that is cut short by a new start counts as a round.
+//! Readings where the papers are open: a reference to the same block as the one before changes
+//! nothing. A loop that continues beyond the end of the known run is sequential from there, and the
+//! next round follows the longer run. A round that is cut short by a new start counts as a round. A
+//! reference that fits neither forgets the run and its loop.
+//!
+//! A looping file counts as steady ([`Stream::steady_period`]), with its period.
 
 use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;

@@ -6,12 +6,33 @@
 //!
 //! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
 //! scheme", USENIX ATC 1999.
+//!
+//! Each departure from the paper is one parameter, but for that cache. `as=paper` takes all of them
+//! back at once; a parameter that is given beside it wins, as in `dear{as=paper,expire=2}`. `ages`
+//! and `new_blocks` are the classifier's; `expire`, `steady`, `periods` and `gain` are those of the
+//! partitioned cache, which have the values of `ubm{as=paper}`: DEAR itself has none of them.
+//!
+//! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
+//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
+//! these and the same in paper mode):
+//!
+//! | departure | paper | mean | worst | best |
+//! |---|---|--:|--:|--:|
+//! | `ages=any` | `ages=own` | +5.9 | -14.2 (gcc, 10 %) | +40.9 (gcc, 25 %) |
+//! | `expire=2` | `expire=0` | +1.2 | -0.6 (multi3, 50 %) | +13.9 (viewperf, 25 %) |
+//! | `new_blocks=most` | `new_blocks=all` | +0.1 | -2.0 (viewperf, 5 %) | +5.1 (glimpse, 25 %) |
+//! | `periods=power` | `periods=exact` | 0.0 | -0.9 (multi2, 25 %) | +0.4 (multi2, 5 %) |
+//! | `steady=1` | `steady=0` | 0.0 | -0.3 (multi3, 25 %) | +0.4 (multi3, 50 %) |
 
-use super::partition::{EXPIRE, OTHER, Partitioned};
+use super::partition::{
+    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+};
 use crate::cache::ReplacementPolicy;
-use crate::classify::dear::Dear;
+use crate::classify::dear::{Config, Dear};
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
+    Value, Values,
 };
 
 /// The line in the registry.
@@ -43,16 +64,60 @@ const PARAMS: &[Param] = &[
         5,
         2..=1024,
     ),
+    Param::name(
+        "new_blocks",
+        "a window of a process is sequential if most or all (as in the paper) of its blocks are \
+         new",
+        "most",
+        &["most", "all"],
+    ),
+    Param::name(
+        "ages",
+        "a block's age is the time since any process referenced it, or since its own did (as in \
+         the paper)",
+        "any",
+        &["any", "own"],
+    ),
     EXPIRE,
+    STEADY,
+    PERIODS,
+    PERIOD_OF,
+    GAIN,
+    SEQUENTIAL,
     OTHER,
+    Param {
+        name: AS,
+        doc: AS_DOC,
+        kind: ParamKind::Preset {
+            default: "hither",
+            presets: &[
+                Preset {
+                    name: "hither",
+                    values: &[],
+                },
+                Preset {
+                    name: "paper",
+                    values: &[
+                        ("new_blocks", Value::Name("all")),
+                        ("ages", Value::Name("own")),
+                        ("expire", Value::Real(0.0)),
+                        ("steady", Value::Count(0)),
+                        ("periods", Value::Name("exact")),
+                        ("gain", Value::Name("fitted")),
+                    ],
+                },
+            ],
+        },
+    },
 ];
 
 /// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    Box::new(Partitioned::new(
-        settings.capacity,
-        Dear::new(values.count(0), values.count(1) as usize),
-        values.real(2),
-        values.policy(3).build(settings),
-    ))
+    let classifier = Dear::new(Config {
+        window: values.count(0),
+        sublists: values.count(1) as usize,
+        all_new: values.name(2) == "all",
+        own_ages: values.name(3) == "own",
+    });
+    Box::new(Partitioned::new(settings, classifier, values, 4))
 }

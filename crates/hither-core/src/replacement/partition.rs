@@ -1,6 +1,7 @@
 //! A cache in three parts, for sequential, looping and other blocks, whose sizes follow from the
 //! value of a block in each. `pcc`, `ubm` and `dear` share it and differ only in their classifier,
 //! as in the PCC paper, whose authors put PCC's classification into the unmodified cache of UBM.
+//! Each departure from the papers is one parameter, and `as=paper` takes all of them back at once.
 //!
 //! Source: Gniady, Butt and Hu, OSDI 2004, section 5.1; Kim et al., OSDI 2000, sections 3.2 and
 //! 3.3. On a miss with a full cache, the victim comes from the part that loses least, the one with
@@ -10,35 +11,48 @@
 //! first, so a period that it changes already counts. On a hit the block is classified again and
 //! moves to the part of its new class.
 //!
-//! Departure: blocks of a loop that has ended (see `looping`) are evicted even before sequential
-//! ones. Both are worth nothing, but what is classified as sequential may be the first round of the
-//! next loop, which then finds room. Measured on 20 loops of 500 blocks, one after the other, 10
-//! rounds each, in a cache of 1000 blocks (2026-11): hit ratio 0.90, which is the optimum, against
-//! 0.72 (pcc) and 0.81 (ubm) with sequential blocks first.
+//! Departure (`expire`): blocks of a loop that has ended (see `looping`) are evicted even before
+//! sequential ones. Both are worth nothing, but what is classified as sequential may be the first
+//! round of the next loop, which then finds room. Measured on 20 loops of 500 blocks, one after the
+//! other, 10 rounds each, in a cache of 1000 blocks (2026-11): hit ratio 0.90, which is the
+//! optimum, against 0.72 (pcc) and 0.81 (ubm) with sequential blocks first.
 //!
-//! Departure: when a stream loops and is steady ([`Stream::steady_period`]), its sequential blocks
-//! become looping ones, as if referenced at that moment. In the papers a block changes its class at
-//! its next reference. So what is left of the rounds before the stream was found to loop is evicted
-//! before the blocks of the current round. In a plain loop that costs little, but in shuffled
-//! epochs it is just what the current epoch has not read yet. Measured on 6 epochs over 32768
-//! blocks in shuffled records of 8, with a cache of 14272 (2026-11): pcc misses 125252 blocks,
-//! 135889 without this rule; the optimum is 125248. Streams that are not steady are left out: on
-//! one-site versions of traces without loops the rule would cost up to 7 %.
+//! Departure (`steady`): when a stream loops and is steady ([`Stream::steady_period`]), its
+//! sequential blocks become looping ones, as if referenced at that moment. In the papers a block
+//! changes its class at its next reference. A looping file (`ubm`) or process (`dear`) is always
+//! steady: they measure no spread. So what is left of the rounds before the stream was found to
+//! loop is evicted before the blocks of the current round. In a plain loop that costs little, but
+//! in shuffled epochs it is just what the current epoch has not read yet. Measured on 6 epochs over
+//! 32768 blocks in shuffled records of 8, with a cache of 14272 (2026-11): pcc misses 125252
+//! blocks, 135889 without this rule; the optimum is 125248. Streams that are not steady are left
+//! out: on one-site versions of traces without loops the rule would cost up to 7 %.
+//!
+//! Reading (`sequential`): sequential blocks stay while the cache has free slots, since room that
+//! nobody needs costs nothing. The PCC paper says that they "can be discarded immediately" and that
+//! their part has one block a thread (section 5.1). Its authors' simulator cannot have discarded
+//! them while there was room: its glimpse reads each block three times (519,382 references to 669
+//! MB), and a single call site makes the first round sequential, so with `sequential=discard` only
+//! the third could hit. The paper finds PCC close to the optimum there, at all sizes.
+//!
+//! The other departures are where they are built: `periods` and `period_of` in `looping`, `gain` in
+//! `marginal_gain`.
 //!
 //! The parts have no sizes to maintain: a part grows with an insertion and shrinks by giving a
 //! victim.
 
+mod lifetime;
 mod looping;
 mod marginal_gain;
 mod sequential;
+mod stack;
 
 use super::{ClassCounts, Replacement, SiteRecord};
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::classify::{Class, Classification, Classifier, Stream};
-use crate::entry::{Param, ParamKind, inner_replacements};
+use crate::entry::{Param, ParamKind, ReplacementSettings, Values, inner_replacements};
 use crate::ids::{Slot, Tick};
-use looping::Looping;
+use looping::{Looping, LoopingRules};
 use marginal_gain::MarginalGain;
 use sequential::Sequential;
 
@@ -61,11 +75,89 @@ pub(crate) const OTHER: Param = Param {
     },
 };
 
+/// The parameter `steady` of the partitioned policies.
+pub(crate) const STEADY: Param = Param::switch(
+    "steady",
+    "1: as soon as a steady stream is found to loop, its sequential blocks are looping ones; 0: \
+     each at its next reference (as in the papers)",
+    true,
+);
+
+/// The parameter `periods` of the partitioned policies.
+pub(crate) const PERIODS: Param = Param::name(
+    "periods",
+    "how loops are compared: by the power of two of their periods, or exactly (as in the papers)",
+    "power",
+    &["power", "exact"],
+);
+
+/// The parameter `period_of` of the partitioned policies.
+pub(crate) const PERIOD_OF: Param = Param::name(
+    "period_of",
+    "the period of a looping block: its stream's present one, or the block's, which is that of \
+     its last reference (as figure 4 of the PCC paper returns it)",
+    "stream",
+    &["stream", "block"],
+);
+
+/// The parameter `gain` of the partitioned policies.
+pub(crate) const GAIN: Param = Param::name(
+    "gain",
+    "the value of other blocks: from hits in segments of an LRU stack, or from Belady's lifetime \
+     function, fitted through such hits (as in the papers)",
+    "segments",
+    &["segments", "fitted"],
+);
+
+/// The parameter `sequential` of the partitioned policies.
+pub(crate) const SEQUENTIAL: Param = Param::name(
+    "sequential",
+    "sequential blocks while the cache has free slots: keep, or discard after use (the letter of \
+     the PCC paper, section 5.1)",
+    "keep",
+    &["keep", "discard"],
+);
+
+/// What a user writes to get the papers' policy. Its other name, `hither`, changes nothing.
+pub(crate) const AS: &str = "as";
+
+/// What the parameter [`AS`] does.
+pub(crate) const AS_DOC: &str = "paper: every departure from the paper that is a parameter is \
+     taken back, but for parameters that are given beside it";
+
+/// The rules of the partitioned cache, from its parameters.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    looping: LoopingRules,
+    steady: bool,
+    fitted: bool,
+    discard: bool,
+}
+
+impl Rules {
+    /// From [`EXPIRE`], [`STEADY`], [`PERIODS`], [`PERIOD_OF`], [`GAIN`] and [`SEQUENTIAL`], which
+    /// stand in this order from index `first` of the entry.
+    fn of(values: &Values, first: usize) -> Rules {
+        Rules {
+            looping: LoopingRules {
+                expire: values.real(first),
+                exact: values.name(first + 2) == "exact",
+                by_block: values.name(first + 3) == "block",
+            },
+            steady: values.switched(first + 1),
+            fitted: values.name(first + 4) == "fitted",
+            discard: values.name(first + 5) == "discard",
+        }
+    }
+}
+
 /// See the module.
 pub struct Partitioned<C> {
     capacity: u32,
     classifier: C,
-    /// The classification of the missing access, from `victim` to `inserted`.
+    steady: bool,
+    discard: bool,
+    /// The classification of the missing access, from `victim` or `discarded` to `inserted`.
     verdict: Option<Classification>,
     /// By slot, the part that it belongs to.
     part: Vec<Class>,
@@ -80,32 +172,38 @@ pub struct Partitioned<C> {
 }
 
 impl<C: Classifier> Partitioned<C> {
-    /// A cache of `capacity` blocks. `other` keeps the blocks that are neither sequential nor
-    /// looping, and was built for the same capacity. A loop that has not returned for `expire`
-    /// periods has ended; 0: never.
-    pub fn new(
-        capacity: u32,
+    /// A cache whose rules are in `values` from index `first`, with [`OTHER`] after them.
+    pub(crate) fn new(
+        settings: &ReplacementSettings<'_>,
         classifier: C,
-        expire: f64,
-        other: Box<dyn ReplacementPolicy>,
+        values: &Values,
+        first: usize,
     ) -> Self {
+        let capacity = settings.capacity;
+        let rules = Rules::of(values, first);
         Partitioned {
             capacity,
             classifier,
+            steady: rules.steady,
+            discard: rules.discard,
             verdict: None,
             part: vec![Class::Other; capacity as usize],
             sequential: Sequential::new(capacity),
-            looping: Looping::new(capacity, expire),
-            other,
+            looping: Looping::new(capacity, rules.looping),
+            other: values.policy(first + 6).build(settings),
             other_len: 0,
             other_told: 0,
-            gain: MarginalGain::new(capacity),
+            gain: MarginalGain::new(capacity, rules.fitted),
             counts: ClassCounts::default(),
         }
     }
 
     fn classify(&mut self, access: &Access) -> Classification {
-        let verdict = self.classifier.classify(access);
+        let mut verdict = self.classifier.classify(access);
+        if !self.steady {
+            let streams = std::iter::once(&mut verdict.stream).chain(&mut verdict.revised);
+            streams.for_each(|stream| stream.steady_period = 0);
+        }
         match verdict.class {
             Class::Sequential => self.counts.sequential += 1,
             Class::Looping => self.counts.looping += 1,
@@ -207,6 +305,16 @@ impl<C: Classifier> Replacement for Partitioned<C> {
         };
         self.leave(slot);
         slot
+    }
+
+    fn discarded(&mut self, incoming: &Access) -> Option<Slot> {
+        if !self.discard {
+            return None;
+        }
+        self.verdict = Some(self.classify(incoming));
+        let slot = self.sequential.latest_of(incoming.thread.0)?;
+        self.leave(slot);
+        Some(slot)
     }
 
     fn inserted(&mut self, slot: Slot, access: &Access) {

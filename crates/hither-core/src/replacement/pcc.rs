@@ -5,26 +5,56 @@
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004.
 //!
-//! Departure: *steady* sites, for programs that read each block once an epoch, in another order
-//! each time. In the paper a block keeps its class until it is accessed again (sections 4.1 and
-//! 5.1), and the period follows the latest accesses. A site is steady if its blocks return after
-//! similar times. When it is found to loop, the blocks that were taken for sequential count as
-//! looping at once, and its loop has not ended before `expire` times the mean of these times.
-//! Simulated, six epochs over 512 MiB in records of 128 KiB, with a cache of 223 MiB (2026-11):
-//! 1957 MiB of misses, which is the optimum, against 2229 MiB without this rule.
+//! Each departure from the paper is one parameter. `as=paper` takes all of them back at once; a
+//! parameter that is given beside it wins, as in `pcc{as=paper,expire=2}`.
 //!
-//! Departure: looping blocks are compared by period, as in the paper, but periods with the same
-//! power of two count as equal. Among equals the most recently used block is evicted.
+//! Departure (`steady`): *steady* sites, for programs that read each block once an epoch, in
+//! another order each time. In the paper a block keeps its class until it is accessed again
+//! (sections 4.1 and 5.1), and the period follows the latest accesses. A site is steady if its
+//! blocks return after similar times. When it is found to loop, the blocks that were taken for
+//! sequential count as looping at once, and its loop has not ended before `expire` times the mean
+//! of these times. Simulated, six epochs over 512 MiB in records of 128 KiB, with a cache of 223
+//! MiB (2026-11): 1957 MiB of misses, which is the optimum, against 2229 MiB without this rule.
 //!
-//! Departure: the paper takes the value of other blocks from UBM, which fits a curve (Belady's
-//! lifetime function) through the hits of ghost buffers. Here the hits of four segments of an LRU
-//! stack stand for that curve; nothing is fitted.
+//! Departure (`expire`): a loop that has not returned for two of its periods has ended, and its
+//! blocks are evicted before all others. In the paper loops never end.
+//!
+//! Departure (`periods`): looping blocks are compared by period, as in the paper, but periods with
+//! the same power of two count as equal. Among equals the most recently used block is evicted.
+//!
+//! Departure (`period_of`): that period is the present one of the block's site. Figure 4 of the
+//! paper returns a period with each access, and the block keeps it until its next one.
+//!
+//! Departure (`gain`): the paper takes the value of other blocks from UBM, which fits a curve
+//! (Belady's lifetime function) through the hits of ghost buffers. Here the hits of four segments
+//! of an LRU stack stand for that curve; nothing is fitted.
+//!
+//! Readings that are parameters too, as the paper is open or contradicts itself; `as=paper` leaves
+//! them alone: `counters` (what figure 4 counts under sampling) and `sequential` (whether
+//! sequential blocks are discarded while there is room).
+//!
+//! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
+//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
+//! these and the same in paper mode):
+//!
+//! | departure | paper | mean | worst | best |
+//! |---|---|--:|--:|--:|
+//! | `expire=2` | `expire=0` | +3.6 | -0.6 (glimpse, 50 %) | +39.8 (viewperf, 25 %) |
+//! | `period_of=stream` | `period_of=block` | +0.4 | -2.5 (viewperf, 10 %) | +3.4 (multi3, 10 %) |
+//! | `periods=power` | `periods=exact` | +0.3 | -0.1 (glimpse, 75 %) | +1.9 (multi2, 25 %) |
+//! | `steady=1` | `steady=0` | +0.1 | -2.5 (viewperf, 10 %) | +1.5 (cscope, 25 %) |
+//!
+//! The steady rule is for shuffled epochs, which the paper does not have.
 
-use super::partition::{EXPIRE, OTHER, Partitioned};
+use super::partition::{
+    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+};
 use crate::cache::ReplacementPolicy;
-use crate::classify::pcc::{Config, Pcc};
+use crate::classify::pcc::{Config, Counters, Pcc};
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
+    Value, Values,
 };
 
 /// The line in the registry.
@@ -68,8 +98,43 @@ const PARAMS: &[Param] = &[
         4096,
         1..=1 << 30,
     ),
+    Param::name(
+        "counters",
+        "what a site's counters count under sampling: accesses, of which a sampled one that \
+         returns stands for many; samples alone; or as figure 4 of the paper says for no sampling",
+        "weighted",
+        Counters::NAMES,
+    ),
     EXPIRE,
+    STEADY,
+    PERIODS,
+    PERIOD_OF,
+    GAIN,
+    SEQUENTIAL,
     OTHER,
+    Param {
+        name: AS,
+        doc: AS_DOC,
+        kind: ParamKind::Preset {
+            default: "hither",
+            presets: &[
+                Preset {
+                    name: "hither",
+                    values: &[],
+                },
+                Preset {
+                    name: "paper",
+                    values: &[
+                        ("expire", Value::Real(0.0)),
+                        ("steady", Value::Count(0)),
+                        ("periods", Value::Name("exact")),
+                        ("period_of", Value::Name("block")),
+                        ("gain", Value::Name("fitted")),
+                    ],
+                },
+            ],
+        },
+    },
 ];
 
 /// The configuration of its classifier.
@@ -79,15 +144,12 @@ pub fn config(values: &Values) -> Config {
         sample: values.count(1),
         entries_max: values.count(2) as usize,
         sites_max: values.count(3) as usize,
+        counters: Counters::named(values.name(4)).expect("checked on parsing"),
     }
 }
 
 /// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    Box::new(Partitioned::new(
-        settings.capacity,
-        Pcc::new(config(values), settings.sites),
-        values.real(4),
-        values.policy(5).build(settings),
-    ))
+    let classifier = Pcc::new(config(values), settings.sites);
+    Box::new(Partitioned::new(settings, classifier, values, 5))
 }

@@ -4,12 +4,40 @@
 //!
 //! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
 //! exploits sequential and looping references", OSDI 2000.
+//!
+//! Each departure from the papers is one parameter. `as=paper` takes all of them back at once; a
+//! parameter that is given beside it wins, as in `ubm{as=paper,expire=2}`:
+//! - `expire`: a loop that has not returned for two of its periods has ended, and its blocks are
+//!   evicted before all others. In the papers loops never end.
+//! - `steady`: as soon as a file loops, its sequential blocks become looping ones. In the papers
+//!   each does at its next reference. This is PCC's rule for steady call sites; a looping file
+//!   counts as steady.
+//! - `periods`: periods with the same power of two count as equal.
+//! - `gain`: the value of other blocks comes from the hits of four segments of an LRU stack, not
+//!   from a curve (Belady's lifetime function) fitted through the hits of ghost buffers.
+//!
+//! Readings that are parameters too: `sequential` (whether sequential blocks are discarded while
+//! there is room), and `period_of`: a loop and its period belong to a file.
+//!
+//! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
+//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
+//! these and the same in paper mode):
+//!
+//! | departure | paper | mean | worst | best |
+//! |---|---|--:|--:|--:|
+//! | `expire=2` | `expire=0` | +1.5 | -15.3 (cscope, 75 %) | +40.7 (gcc, 25 %) |
+//! | `periods=power` | `periods=exact` | +0.3 | -2.9 (multi3, 75 %) | +2.8 (tpc-h, 75 %) |
+//! | `steady=1` | `steady=0` | +0.1 | -6.2 (cscope, 75 %) | +3.9 (multi3, 75 %) |
 
-use super::partition::{EXPIRE, OTHER, Partitioned};
+use super::partition::{
+    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+};
 use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ReplacementEntry, ReplacementSettings, Values,
+    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
+    Value, Values,
 };
 
 /// The line in the registry.
@@ -36,7 +64,34 @@ const PARAMS: &[Param] = &[
         1..=1 << 30,
     ),
     EXPIRE,
+    STEADY,
+    PERIODS,
+    PERIOD_OF,
+    GAIN,
+    SEQUENTIAL,
     OTHER,
+    Param {
+        name: AS,
+        doc: AS_DOC,
+        kind: ParamKind::Preset {
+            default: "hither",
+            presets: &[
+                Preset {
+                    name: "hither",
+                    values: &[],
+                },
+                Preset {
+                    name: "paper",
+                    values: &[
+                        ("expire", Value::Real(0.0)),
+                        ("steady", Value::Count(0)),
+                        ("periods", Value::Name("exact")),
+                        ("gain", Value::Name("fitted")),
+                    ],
+                },
+            ],
+        },
+    },
 ];
 
 /// Its classifier.
@@ -46,10 +101,5 @@ pub fn classifier(values: &Values) -> Ubm {
 
 /// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    Box::new(Partitioned::new(
-        settings.capacity,
-        classifier(values),
-        values.real(1),
-        values.policy(2).build(settings),
-    ))
+    Box::new(Partitioned::new(settings, classifier(values), values, 1))
 }

@@ -1,15 +1,26 @@
 //! Twins of the classifiers, and worked examples.
 
 use crate::traces::{Random, mixture};
-use hither_core::classify::{Class, Classification, Classifier, Stream, dear::Dear, pcc, ubm::Ubm};
+use hither_core::classify::dear::{self, Dear};
+use hither_core::classify::{Class, Classification, Classifier, Stream, pcc, ubm::Ubm};
 use hither_core::spec::Value;
 use hither_core::{Access, Block, Object, Site, Spec, Tick};
 use std::collections::BTreeMap;
+
+const COUNTERS: [pcc::Counters; 3] = [
+    pcc::Counters::Weighted,
+    pcc::Counters::Samples,
+    pcc::Counters::Literal,
+];
 
 /// The twin of the classifier that `spec` uses.
 pub(crate) fn naive(spec: &Spec) -> Box<dyn Classifier> {
     let count = |name: &str| match spec.params().find(|(param, _)| param.name == name) {
         Some((_, Value::Count(value))) => value,
+        other => panic!("{name} is {other:?}"),
+    };
+    let name = |name: &str| match spec.value(name) {
+        Some(Value::Name(value)) => value,
         other => panic!("{name} is {other:?}"),
     };
     match spec.entry().name {
@@ -18,6 +29,7 @@ pub(crate) fn naive(spec: &Spec) -> Box<dyn Classifier> {
             sample: count("sample"),
             entries_max: count("entries") as usize,
             sites_max: count("sites") as usize,
+            counters: name("counters"),
             sites: Vec::new(),
             table: Vec::new(),
             accesses: BTreeMap::new(),
@@ -29,6 +41,8 @@ pub(crate) fn naive(spec: &Spec) -> Box<dyn Classifier> {
         "dear" => Box::new(NaiveDear {
             window: count("window") as usize,
             sublists: count("sublists") as usize,
+            all_new: name("new_blocks") == "all",
+            own_ages: name("ages") == "own",
             history: Vec::new(),
             windows: BTreeMap::new(),
         }),
@@ -85,6 +99,7 @@ struct NaivePcc {
     sample: u64,
     entries_max: usize,
     sites_max: usize,
+    counters: &'static str,
     sites: Vec<NaiveSite>,
     table: Vec<(Block, u32, Tick)>,
     /// Accesses of each site since it was entered.
@@ -114,8 +129,13 @@ impl Classifier for NaivePcc {
                 .iter_mut()
                 .find(|site| site.site == of)
                 .expect("its site is known");
-            owner.seq = owner.seq.saturating_sub(self.sample);
-            owner.looping += self.sample;
+            let returned = if self.counters == "weighted" {
+                self.sample
+            } else {
+                1
+            };
+            owner.seq = owner.seq.saturating_sub(returned);
+            owner.looping += returned;
             owner.period = if owner.period == 0 {
                 now - time
             } else {
@@ -131,7 +151,9 @@ impl Classifier for NaivePcc {
         let mut class = Class::Other;
         if let Some(at) = self.sites.iter().position(|site| site.site == id) {
             let mut site = self.sites.remove(at);
-            site.seq += 1;
+            if self.counters != "samples" || self.accesses[&id].is_multiple_of(self.sample) {
+                site.seq += 1;
+            }
             if site.looping > site.seq {
                 class = Class::Looping;
             } else if site.seq >= self.threshold {
@@ -238,18 +260,21 @@ impl Classifier for NaiveUbm {
 struct NaiveDear {
     window: usize,
     sublists: usize,
-    /// All references so far.
-    history: Vec<(Tick, Block)>,
+    all_new: bool,
+    own_ages: bool,
+    /// All references so far: when, to what, by which process.
+    history: Vec<(Tick, Block, u32)>,
     /// Of each process: the current window, the class, the period.
     windows: BTreeMap<u32, (Vec<Tick>, Class, u64)>,
 }
 
 impl Classifier for NaiveDear {
     fn classify(&mut self, access: &Access) -> Classification {
-        self.history.push((access.tick, access.block));
+        let process = access.process.0;
+        self.history.push((access.tick, access.block, process));
         let (window, class, period) =
             self.windows
-                .entry(access.process.0)
+                .entry(process)
                 .or_insert((Vec::new(), Class::Other, 0));
         window.push(access.tick);
         if window.len() == self.window {
@@ -259,22 +284,26 @@ impl Classifier for NaiveDear {
                 let at = self
                     .history
                     .iter()
-                    .position(|&(time, _)| time == tick)
+                    .position(|&(time, ..)| time == tick)
                     .expect("it was made");
                 let block = self.history[at].1;
                 match self.history[..at]
                     .iter()
                     .rev()
-                    .find(|&&(_, other)| other == block)
+                    .find(|&&(_, other, by)| other == block && (!self.own_ages || by == process))
                 {
                     None => fresh += 1,
-                    Some(&(last, _)) if last < start => pairs.push((start - last, tick - start)),
+                    Some(&(last, ..)) if last < start => pairs.push((start - last, tick - start)),
                     Some(_) => {}
                 }
             }
             pairs.sort();
             let n = pairs.len();
-            if fresh > n {
+            let sequential = match self.all_new {
+                true => n == 0 && fresh > 0,
+                false => fresh > n,
+            };
+            if sequential {
                 *class = Class::Sequential;
             } else if n >= self.sublists {
                 let means: Vec<f64> = (0..self.sublists)
@@ -317,14 +346,25 @@ fn classifiers_equal_their_twins() {
             sample: below(4),
             entries_max: below(40) as usize,
             sites_max: below(6) as usize,
+            counters: COUNTERS[below(3) as usize - 1],
         };
-        let (run, window, sublists) = (below(6), 1 + below(30), 1 + below(4));
+        let dear = dear::Config {
+            window: 1 + below(30),
+            sublists: 1 + below(4) as usize,
+            all_new: below(2) == 2,
+            own_ages: below(2) == 2,
+        };
+        let run = below(6);
         let pairs: [(Box<dyn Classifier>, String); 3] = [
             (
                 Box::new(pcc::Pcc::new(config, &[])),
                 format!(
-                    "pcc{{threshold={},sample={},entries={},sites={}}}",
-                    config.threshold, config.sample, config.entries_max, config.sites_max
+                    "pcc{{threshold={},sample={},entries={},sites={},counters={}}}",
+                    config.threshold,
+                    config.sample,
+                    config.entries_max,
+                    config.sites_max,
+                    pcc::Counters::NAMES[config.counters as usize],
                 ),
             ),
             (
@@ -332,8 +372,14 @@ fn classifiers_equal_their_twins() {
                 format!("ubm{{threshold={run}}}"),
             ),
             (
-                Box::new(Dear::new(window, sublists as usize)),
-                format!("dear{{window={window},sublists={sublists}}}"),
+                Box::new(Dear::new(dear)),
+                format!(
+                    "dear{{window={},sublists={},new_blocks={},ages={}}}",
+                    dear.window,
+                    dear.sublists,
+                    if dear.all_new { "all" } else { "most" },
+                    if dear.own_ages { "own" } else { "any" },
+                ),
             ),
         ];
         for (mut ours, text) in pairs {
@@ -352,19 +398,33 @@ fn classifiers_equal_their_twins() {
     }
 }
 
-/// Figure 4 of the PCC paper, line by line, without sampling and without bounds.
-#[derive(Default)]
+/// Figure 4 of the PCC paper, line by line, over a block table without bounds. As section 4.2 says,
+/// every T-th access of a PC is recorded in the table, and a block that is accessed again is
+/// discarded from it after the update. With T = 1 that is the figure itself.
 struct Figure4 {
     threshold: u64,
+    sample: u64,
     /// Block: last PC, time.
     blocks: BTreeMap<Block, (Site, Tick)>,
     /// PC: Seq, Loop, Period.
     pcs: BTreeMap<Site, (u64, u64, u64)>,
+    /// PC: its accesses.
+    accesses: BTreeMap<Site, u64>,
 }
 
 impl Figure4 {
+    fn new(threshold: u64, sample: u64) -> Self {
+        Figure4 {
+            threshold,
+            sample,
+            blocks: BTreeMap::new(),
+            pcs: BTreeMap::new(),
+            accesses: BTreeMap::new(),
+        }
+    }
+
     fn pcc(&mut self, pc: Site, block: Block, time: Tick) -> (Class, u64) {
-        if let Some(&(last_pc, last_time)) = self.blocks.get(&block) {
+        if let Some((last_pc, last_time)) = self.blocks.remove(&block) {
             let (seq, looping, period) = self.pcs.get_mut(&last_pc).expect("line 3: it must exist");
             *seq -= 1;
             *looping += 1;
@@ -392,41 +452,68 @@ impl Figure4 {
                 (class, *period)
             }
         };
-        self.blocks.insert(block, (pc, time));
+        let accesses = self.accesses.entry(pc).or_insert(0);
+        if accesses.is_multiple_of(self.sample) {
+            self.blocks.insert(block, (pc, time));
+        }
+        *accesses += 1;
         result
     }
 }
 
+/// Paper mode without sampling, by each reading of the counters, and the literal one with sampling.
 #[test]
-fn pcc_without_sampling_is_figure_4() {
+fn pcc_is_figure_4() {
     for seed in 1..=1000 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         let trace = mixture(&mut random);
-        let mut figure = Figure4 {
-            threshold: 1 + random.below(20),
-            ..Figure4::default()
-        };
-        let mut ours = unsampled(figure.threshold);
-        for access in &trace {
-            let verdict = ours.classify(access);
-            let expected = figure.pcc(access.site, access.block, access.tick);
-            assert_eq!(
-                (verdict.class, verdict.stream.period),
-                expected,
-                "tick {}",
-                access.tick
-            );
+        let (threshold, sample) = (1 + random.below(20), 1 + random.below(4));
+        let mut runs = vec![(sample, pcc::Counters::Literal)];
+        runs.extend(COUNTERS.map(|counters| (1, counters)));
+        for (sample, counters) in runs {
+            let mut figure = Figure4::new(threshold, sample);
+            let mut ours = unbounded(threshold, sample, counters);
+            for access in &trace {
+                let verdict = ours.classify(access);
+                let expected = figure.pcc(access.site, access.block, access.tick);
+                assert_eq!(
+                    (verdict.class, verdict.stream.period),
+                    expected,
+                    "tick {}",
+                    access.tick
+                );
+            }
         }
     }
 }
 
-fn unsampled(threshold: u64) -> pcc::Pcc {
+/// The literal reading of figure 4 under sampling finds no loop, in traces that are nothing else.
+#[test]
+fn figure_4_finds_no_loop_under_sampling() {
+    let accesses = |rounds: u64| {
+        (0..100 * rounds).map(|tick| Access {
+            site: Site(1),
+            ..Access::bare(tick, Block((tick % 100) as u32))
+        })
+    };
+    for sample in [2, 20] {
+        for (counters, loops) in COUNTERS.into_iter().zip([true, true, false]) {
+            let mut pcc = unbounded(10, sample, counters);
+            let letters = letters(&mut pcc, accesses(20));
+            assert_eq!(letters.contains('l'), loops, "{sample}, {counters:?}");
+            assert_eq!(letters.ends_with('l'), loops, "{sample}, {counters:?}");
+        }
+    }
+}
+
+fn unbounded(threshold: u64, sample: u64, counters: pcc::Counters) -> pcc::Pcc {
     let config = pcc::Config {
         threshold,
-        sample: 1,
+        sample,
         entries_max: 1 << 20,
         sites_max: 1 << 20,
+        counters,
     };
     pcc::Pcc::new(config, &[])
 }
@@ -459,7 +546,7 @@ fn pcc_figure_5() {
             })
             .collect()
     };
-    let mut pcc = unsampled(3);
+    let mut pcc = unbounded(3, 1, pcc::Counters::Weighted);
     // The first two are other, as the third reaches the threshold.
     assert_eq!(letters(&mut pcc, read(1, 0..8)), "oossssss");
     assert_eq!(letters(&mut pcc, read(2, 100..106)), "oossss");

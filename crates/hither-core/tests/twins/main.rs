@@ -70,18 +70,23 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     let sites = 1 + random.below(6);
     let window = 2 + random.below(30);
     let sublists = 2 + random.below(4);
-    let expire = [0.0, 0.5, 2.0][random.below(3) as usize];
+    let rules = partition::rules(random);
+    let counters = ["weighted", "samples", "literal"][random.below(3) as usize];
+    let new_blocks = ["most", "all"][random.below(2) as usize];
+    let ages = ["any", "own"][random.below(2) as usize];
+    let dear = format!("window={window},sublists={sublists}");
+    let bounds = format!("sample={sample},entries={entries},sites={sites}");
     for text in [
-        format!(
-            "pcc{{sample={sample},threshold={threshold},entries={entries},sites={sites},\
-             expire={expire}}}"
-        ),
-        format!("pcc{{sample=1,threshold={threshold},expire={expire}}}"),
-        format!("ubm{{threshold={threshold},expire={expire}}}"),
-        format!("dear{{window={window},sublists={sublists},expire={expire}}}"),
+        format!("pcc{{threshold={threshold},{bounds},counters={counters},{rules}}}"),
+        format!("pcc{{threshold={threshold},{bounds},as=paper}}"),
+        format!("pcc{{sample=1,threshold={threshold},{rules}}}"),
+        format!("ubm{{threshold={threshold},{rules}}}"),
+        format!("ubm{{threshold={threshold},as=paper}}"),
+        format!("dear{{{dear},new_blocks={new_blocks},ages={ages},{rules}}}"),
+        format!("dear{{{dear},as=paper}}"),
     ] {
         let spec = spec(&text);
-        let twin = NaivePartition::new(size, classifiers::naive(&spec), expire);
+        let twin = NaivePartition::new(size, classifiers::naive(&spec), &spec);
         list.push((spec, Some(Box::new(twin))));
     }
     let others: Vec<&str> = registry::replacement_policies()

@@ -1,10 +1,26 @@
 //! The twin of the partitioned cache with LRU for other references: one list of blocks, searched
-//! for everything.
+//! for everything. Its rules are read from the policy's parameters.
 
 use crate::Twin;
+use crate::traces::Random;
 use hither_core::classify::{Class, Classifier, Stream};
-use hither_core::{Access, Block, Tick};
+use hither_core::spec::Value;
+use hither_core::{Access, Block, Spec, Tick};
 use std::collections::BTreeMap;
+
+/// Values, drawn one by one, for the parameters of the partitioned cache.
+pub(crate) fn rules(random: &mut Random) -> String {
+    let mut one = |names: &[&str]| names[random.below(names.len() as u64) as usize].to_owned();
+    format!(
+        "expire={},steady={},periods={},period_of={},gain={},sequential={}",
+        one(&["0", "0.5", "2"]),
+        one(&["0", "1"]),
+        one(&["power", "exact"]),
+        one(&["stream", "block"]),
+        one(&["segments", "fitted"]),
+        one(&["keep", "discard"]),
+    )
+}
 
 struct Resident {
     block: Block,
@@ -12,31 +28,49 @@ struct Resident {
     stream: u32,
     thread: u32,
     tick: Tick,
+    /// Its stream's period when it was last referenced.
+    period: u64,
 }
 
 pub(crate) struct NaivePartition {
     capacity: usize,
     classifier: Box<dyn Classifier>,
     expire: f64,
+    steady: bool,
+    exact: bool,
+    by_block: bool,
+    fitted: bool,
+    discard: bool,
     resident: Vec<Resident>,
     streams: BTreeMap<u32, Stream>,
     /// The stack of other references, the latest first, and hits in its segments.
     stack: Vec<Block>,
     hits: [f64; 4],
     references: f64,
+    others: f64,
 }
 
 impl NaivePartition {
-    pub(crate) fn new(capacity: usize, classifier: Box<dyn Classifier>, expire: f64) -> Self {
+    pub(crate) fn new(capacity: usize, classifier: Box<dyn Classifier>, spec: &Spec) -> Self {
+        let is = |param: &str, name: &'static str| spec.value(param) == Some(Value::Name(name));
         NaivePartition {
             capacity,
             classifier,
-            expire,
+            expire: match spec.value("expire") {
+                Some(Value::Real(expire)) => expire,
+                other => panic!("expire is {other:?}"),
+            },
+            steady: spec.value("steady") == Some(Value::Count(1)),
+            exact: is("periods", "exact"),
+            by_block: is("period_of", "block"),
+            fitted: is("gain", "fitted"),
+            discard: is("sequential", "discard"),
             resident: Vec::new(),
             streams: BTreeMap::new(),
             stack: Vec::new(),
             hits: [0.0; 4],
             references: 0.0,
+            others: 0.0,
         }
     }
 
@@ -63,6 +97,7 @@ impl NaivePartition {
         self.references += 1.0;
         if self.references > (self.capacity.max(512) * 2) as f64 {
             self.references /= 2.0;
+            self.others /= 2.0;
             self.hits.iter_mut().for_each(|hits| *hits /= 2.0);
         }
         if let Some(at) = self.stack.iter().position(|&other| other == block) {
@@ -77,12 +112,42 @@ impl NaivePartition {
             }
         }
         if other {
+            self.others += 1.0;
             self.stack.insert(0, block);
             self.stack.truncate(self.capacity);
         }
     }
 
+    /// By the lifetime function through the misses at the ends of the four segments.
+    fn fitted_gain(&self) -> f64 {
+        let mut points: Vec<(usize, f64)> = (0..4)
+            .map(|at| {
+                let hits: f64 = self.hits[..=at].iter().sum();
+                let size = self.segments()[..=at].iter().sum();
+                (size, (self.others - hits) / self.others)
+            })
+            .filter(|&(size, misses)| size > 0 && misses > 0.0)
+            .collect();
+        points.dedup_by_key(|&mut (size, _)| size);
+        if points.len() < 2 || self.others == 0.0 {
+            return 0.0;
+        }
+        let n = points.len() as f64;
+        let logs = points.iter().map(|(x, y)| ((*x as f64).ln(), y.ln()));
+        let sum = |of: fn((f64, f64)) -> f64| logs.clone().map(of).sum::<f64>();
+        let (x, y) = (sum(|log| log.0), sum(|log| log.1));
+        let (xx, xy) = (sum(|log| log.0 * log.0), sum(|log| log.0 * log.1));
+        let slope = (n * xy - x * y) / (n * xx - x * x);
+        let constant = ((y - slope * x) / n).exp();
+        let size = self.of(Class::Other).len() as f64;
+        let gain = constant * size.powf(slope) - constant * (size + 1.0).powf(slope);
+        self.others * gain / self.references.max(1.0)
+    }
+
     fn other_gain(&self) -> f64 {
+        if self.fitted {
+            return self.fitted_gain();
+        }
         let [_, tail, near, far] = self.segments();
         let density = |hits: f64, length: usize| {
             if length == 0 {
@@ -100,6 +165,14 @@ impl NaivePartition {
     fn victim(&self, incoming: &Access) -> Block {
         let now = incoming.tick;
         let period = |stream: u32| self.streams[&stream].period;
+        let period_of = |block: &Resident| match self.by_block {
+            true => block.period,
+            false => period(block.stream),
+        };
+        let rank = |period: u64| match self.exact {
+            true => period,
+            false => u64::from(period.max(1).ilog2()),
+        };
         // Of a steady stream, that of whole rounds at least.
         let expected = |stream: u32| period(stream).max(self.streams[&stream].steady_period);
         let looping = self.of(Class::Looping);
@@ -145,13 +218,13 @@ impl NaivePartition {
         let other = self.of(Class::Other);
         let longest = looping
             .iter()
-            .max_by_key(|block| (period(block.stream).max(1).ilog2(), block.tick));
+            .max_by_key(|block| (rank(period_of(block)), block.tick));
         match (longest, other.first()) {
             (None, None) => sequential.first().expect("the cache is full").block,
             (Some(latest), None) => latest.block,
             (None, Some(oldest)) => oldest.block,
             (Some(latest), Some(oldest)) => {
-                let gain = 1.0 / period(latest.stream).max(1) as f64;
+                let gain = 1.0 / period_of(latest).max(1) as f64;
                 if gain < self.other_gain() {
                     latest.block
                 } else {
@@ -164,7 +237,13 @@ impl NaivePartition {
 
 impl Twin for NaivePartition {
     fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
-        let verdict = self.classifier.classify(access);
+        let mut verdict = self.classifier.classify(access);
+        if !self.steady {
+            verdict.stream.steady_period = 0;
+            if let Some(revised) = &mut verdict.revised {
+                revised.steady_period = 0;
+            }
+        }
         for stream in std::iter::once(verdict.stream).chain(verdict.revised) {
             self.streams.insert(stream.id, stream);
         }
@@ -173,6 +252,7 @@ impl Twin for NaivePartition {
                 if block.class == Class::Sequential && block.stream == verdict.stream.id {
                     block.class = Class::Looping;
                     block.tick = access.tick;
+                    block.period = verdict.stream.period;
                 }
             }
         }
@@ -187,6 +267,16 @@ impl Twin for NaivePartition {
             let victim = self.victim(access);
             self.remove(victim);
             evicted = Some(victim);
+        } else if !hit
+            && self.discard
+            && let Some(own) = self
+                .of(Class::Sequential)
+                .iter()
+                .rev()
+                .find(|block| block.thread == access.thread.0)
+        {
+            evicted = Some(own.block);
+            self.remove(own.block);
         }
         self.remove(access.block);
         self.resident.push(Resident {
@@ -195,6 +285,7 @@ impl Twin for NaivePartition {
             stream: verdict.stream.id,
             thread: access.thread.0,
             tick: access.tick,
+            period: verdict.stream.period,
         });
         (hit, evicted)
     }

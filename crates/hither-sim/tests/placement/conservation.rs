@@ -120,6 +120,10 @@ fn extremes(param: &Param) -> Vec<String> {
         ParamKind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
         ParamKind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
         ParamKind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
+        ParamKind::Preset { presets, .. } => {
+            let names = presets.iter().map(|preset| preset.name.to_owned());
+            names.collect()
+        }
         ParamKind::Replacement { .. } => vec!["arc".to_owned()],
         ParamKind::Placement { .. } => {
             let made_of_another = |param: &Param| matches!(param.kind, ParamKind::Placement { .. });

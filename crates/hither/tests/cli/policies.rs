@@ -22,10 +22,27 @@ fn a_policy_is_described_with_its_parameters_and_source() {
       ... whole number from 1 to 1048576)
         entries=65536  the most blocks watched at a time (a whole number from 1 to 1073741824)
         sites=4096  the most call sites remembered at a time (a whole number from 1 to 1073741824)
+        counters=weighted  what a site's counters count under sampling: accesses, of which a sampled
+      ... one that returns stands for many; samples alone; or as figure 4 of the paper says for no
+      ... sampling (one of weighted, samples, literal)
         expire=2  a loop that has not returned for so many of its periods has ended; 0: never (as in
       ... the papers) (a number from 0 to 1000000)
+        steady=1  1: as soon as a steady stream is found to loop, its sequential blocks are looping
+      ... ones; 0: each at its next reference (as in the papers) (a whole number from 0 to 1)
+        periods=power  how loops are compared: by the power of two of their periods, or exactly (as
+      ... in the papers) (one of power, exact)
+        period_of=stream  the period of a looping block: its stream's present one, or the block's,
+      ... which is that of its last reference (as figure 4 of the PCC paper returns it) (one of
+      ... stream, block)
+        gain=segments  the value of other blocks: from hits in segments of an LRU stack, or from
+      ... Belady's lifetime function, fitted through such hits (as in the papers) (one of segments,
+      ... fitted)
+        sequential=keep  sequential blocks while the cache has free slots: keep, or discard after
+      ... use (the letter of the PCC paper, section 5.1) (one of keep, discard)
         other=lru  the policy for blocks that are neither sequential nor looping (one of [PLAIN
       ... POLICIES])
+        as=hither  paper: every departure from the paper that is a parameter is taken back, but for
+      ... parameters that are given beside it (one of hither, paper)
 
     ----- stderr -----
     ");
@@ -115,10 +132,52 @@ fn one_document_for_programs() {
               "name": "expire"
             },
             {
+              "allowed": "a whole number from 0 to 1",
+              "default": "1",
+              "doc": "1: as soon as a steady stream is found to loop, its sequential blocks are
+      ... looping ones; 0: each at its next reference (as in the papers)",
+              "name": "steady"
+            },
+            {
+              "allowed": "one of power, exact",
+              "default": "power",
+              "doc": "how loops are compared: by the power of two of their periods, or exactly (as
+      ... in the papers)",
+              "name": "periods"
+            },
+            {
+              "allowed": "one of stream, block",
+              "default": "stream",
+              "doc": "the period of a looping block: its stream's present one, or the block's, which
+      ... is that of its last reference (as figure 4 of the PCC paper returns it)",
+              "name": "period_of"
+            },
+            {
+              "allowed": "one of segments, fitted",
+              "default": "segments",
+              "doc": "the value of other blocks: from hits in segments of an LRU stack, or from
+      ... Belady's lifetime function, fitted through such hits (as in the papers)",
+              "name": "gain"
+            },
+            {
+              "allowed": "one of keep, discard",
+              "default": "keep",
+              "doc": "sequential blocks while the cache has free slots: keep, or discard after use
+      ... (the letter of the PCC paper, section 5.1)",
+              "name": "sequential"
+            },
+            {
               "allowed": "one of [PLAIN POLICIES]",
               "default": "lru",
               "doc": "the policy for blocks that are neither sequential nor looping",
               "name": "other"
+            },
+            {
+              "allowed": "one of hither, paper",
+              "default": "hither",
+              "doc": "paper: every departure from the paper that is a parameter is taken back, but
+      ... for parameters that are given beside it",
+              "name": "as"
             }
           ],
           "source": "Kim et al., OSDI 2000",

@@ -74,8 +74,14 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
           "hits": 10,
           "misses": 20,
           "params": {
+            "as": "hither",
             "expire": 2.0,
+            "gain": "segments",
             "other": "lru",
+            "period_of": "stream",
+            "periods": "power",
+            "sequential": "keep",
+            "steady": 1,
             "threshold": 4
           },
           "policy": "ubm"

@@ -128,9 +128,11 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
       ... cache_bytes,hits,misses,miss_ratio,standard_error
     other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
     other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,10,20,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
+      ... period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}",50%,5,20480,10,20,
       ... 0.6666666666666666,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
+      ... period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}",2,2,8192,2,28,
       ... 0.9333333333333333,
 
     ----- stderr -----
@@ -218,7 +220,8 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "sample_rate": 1.0,
       "sha256": "[SHA256]",
       "size": "50%",
-      "spec": "ubm{threshold=4,expire=2,other=lru}",
+      "spec": "ubm{threshold=4,expire=2,steady=1,periods=power,period_of=stream,gain=segments,
+      ... sequential=keep,other=lru,as=hither}",
       "standard_error": null,
       "trace": "loop.trace",
       "warm_up": null

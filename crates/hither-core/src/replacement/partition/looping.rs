@@ -4,29 +4,32 @@
 //! Source: PCC paper, section 5.1, after UBM, section 3.2. The paper compares the periods of blocks
 //! and breaks ties by MRU. A period belongs to a stream (a site, a file, a process), and is an
 //! average, so the ties of the paper are between blocks of one stream. Here blocks are grouped by
-//! stream, and a block's period is its stream's current one, not that at the block's last
+//! stream.
+//!
+//! Departure (`period_of`): a block's period is its stream's current one. In figure 4 of the PCC
+//! paper each reference returns the class and the period, and a block keeps both until its next
 //! reference.
 //!
-//! Departure: periods with the same power of two count as equal, and MRU decides among their
-//! streams. The streams of one loop (the call sites that alternate in it) have periods that differ
-//! by a percent and change places from round to round; with exact periods each change evicts what
-//! the last one kept. On cscope recorded here (2026-11), with caches of 5 / 10 / 25 / 50 / 75 % of
-//! its blocks, pcc's hit ratio is .038 / .083 / .217 / .438 / .658, and .026 / .059 / .177 / .394 /
-//! .601 with exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an
-//! eighth of a power of two) give the same within a point.
+//! Departure (`periods`): periods with the same power of two count as equal, and MRU decides among
+//! their streams. The streams of one loop (the call sites that alternate in it) have periods that
+//! differ by a percent and change places from round to round; with exact periods each change evicts
+//! what the last one kept. On cscope recorded here (2026-11), with caches of 5 / 10 / 25 / 50 / 75
+//! % of its blocks, pcc's hit ratio is .038 / .083 / .217 / .438 / .658, and .026 / .059 / .177 /
+//! .394 / .601 with exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a
+//! quarter or an eighth of a power of two) give the same within a point.
 //!
-//! Departure: loops end, which the paper ignores. The blocks of a short loop that has ended would
-//! keep their high gain, and stay for ever. A stream whose least recent block is overdue, older
-//! than `expire` periods, does not loop as predicted; its blocks are worth nothing, and the least
-//! recent one goes first. `expire=0` is the paper's behaviour. With each LIRS trace as one call
-//! site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 / 4 / 10 is
-//! .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan, whose loops
-//! do not end, it varies by less than .001.
+//! Departure (`expire`): loops end, which the paper ignores. The blocks of a short loop that has
+//! ended would keep their high gain, and stay for ever. A stream whose least recent block is
+//! overdue, older than `expire` periods, does not loop as predicted; its blocks are worth nothing,
+//! and the least recent one goes first. `expire=0` is the paper's behaviour. With each LIRS trace
+//! as one call site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 /
+//! 4 / 10 is .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan,
+//! whose loops do not end, it varies by less than .001.
 //!
-//! Departure: for this, the period of a steady stream is at least its [`Stream::steady_period`].
-//! The latest period is half of it or less at the start of a shuffled epoch, and most blocks would
-//! be overdue. Together with what [`partition`](super) does for such streams this brings pcc to
-//! within a percent of the optimum for epochs over 1000 blocks and more.
+//! Departure (`steady`): for this, the period of a steady stream is at least its
+//! [`Stream::steady_period`]. The latest period is half of it or less at the start of a shuffled
+//! epoch, and most blocks would be overdue. Together with what [`partition`](super) does for such
+//! streams this brings pcc to within a percent of the optimum for epochs over 1000 blocks and more.
 
 use crate::classify::{Stream, at};
 use crate::heap::IndexedHeap;
@@ -53,18 +56,34 @@ impl StreamBlocks {
     }
 }
 
+/// How looping blocks are ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoopingRules {
+    /// A loop that has not returned for so many periods has ended; 0: never.
+    pub(super) expire: f64,
+    /// Periods are compared exactly, not by their powers of two.
+    pub(super) exact: bool,
+    /// A block has the period of its last reference, not its stream's present one.
+    pub(super) by_block: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Looping {
-    expire: f64,
+    rules: LoopingRules,
     slots: Links,
     streams: Vec<StreamBlocks>,
-    /// Streams with blocks, by the magnitude of the period, then by the latest reference.
-    longest: IndexedHeap<(u32, Tick)>,
-    /// The same streams, by the tick at which their least recent block is overdue.
+    /// Streams with blocks, by the rank of the period, then by the latest reference; slots in place
+    /// of streams where each block has its own period.
+    longest: IndexedHeap<(u64, u64)>,
+    /// The streams with blocks, by the tick at which their least recent block is overdue.
     due: IndexedHeap<Reverse<Tick>>,
     len: usize,
     stream: Vec<u32>,
     tick: Vec<Tick>,
+    /// By slot, the period at its last reference.
+    period: Vec<u64>,
+    /// How many blocks were inserted so far.
+    insertions: u64,
 }
 
 /// The block that this part would evict, and its value.
@@ -76,9 +95,9 @@ pub(super) struct Offer {
 }
 
 impl Looping {
-    pub(super) fn new(capacity: u32, expire: f64) -> Self {
+    pub(super) fn new(capacity: u32, rules: LoopingRules) -> Self {
         Looping {
-            expire,
+            rules,
             slots: Links::new(capacity as usize),
             streams: Vec::new(),
             longest: IndexedHeap::new(),
@@ -86,6 +105,17 @@ impl Looping {
             len: 0,
             stream: vec![0; capacity as usize],
             tick: vec![0; capacity as usize],
+            period: vec![0; capacity as usize],
+            insertions: 0,
+        }
+    }
+
+    /// Blocks of the highest rank are evicted first.
+    fn rank_of(&self, period: u64) -> u64 {
+        if self.rules.exact {
+            period
+        } else {
+            u64::from(period.max(1).ilog2())
         }
     }
 
@@ -99,7 +129,13 @@ impl Looping {
         blocks.recency.push_front(&mut self.slots, slot.0);
         self.stream[slot.index()] = stream.id;
         self.tick[slot.index()] = tick;
+        self.period[slot.index()] = stream.period;
         self.len += 1;
+        self.insertions += 1;
+        if self.rules.by_block {
+            let rank = self.rank_of(stream.period);
+            self.longest.set(slot.0, (rank, self.insertions));
+        }
         self.rank(stream.id);
     }
 
@@ -109,6 +145,9 @@ impl Looping {
             .recency
             .remove(&mut self.slots, slot.0);
         self.len -= 1;
+        if self.rules.by_block {
+            self.longest.remove(slot.0);
+        }
         self.rank(stream);
     }
 
@@ -128,15 +167,20 @@ impl Looping {
             period,
             lease_period,
         } = self.streams[stream as usize];
+        let by_stream = !self.rules.by_block;
         let (Some(oldest), Some(latest)) = (recency.back(), recency.front()) else {
-            self.longest.remove(stream);
+            if by_stream {
+                self.longest.remove(stream);
+            }
             self.due.remove(stream);
             return;
         };
-        self.longest
-            .set(stream, (magnitude(period), self.tick[latest as usize]));
-        if self.expire > 0.0 {
-            let lease = (self.expire * lease_period as f64) as u64;
+        if by_stream {
+            let rank = self.rank_of(period);
+            self.longest.set(stream, (rank, self.tick[latest as usize]));
+        }
+        if self.rules.expire > 0.0 {
+            let lease = (self.rules.expire * lease_period as f64) as u64;
             self.due.set(
                 stream,
                 Reverse(self.tick[oldest as usize].saturating_add(lease)),
@@ -154,13 +198,15 @@ impl Looping {
 
     /// The next block to evict of the loops that have not ended; none if there is no block.
     pub(super) fn offer(&self) -> Option<Offer> {
-        let (_, stream) = self.longest.top()?;
-        let StreamBlocks {
-            recency, period, ..
-        } = self.streams[stream as usize];
-        let latest = recency.front()?;
+        let (_, top) = self.longest.top()?;
+        let (slot, period) = if self.rules.by_block {
+            (top, self.period[top as usize])
+        } else {
+            let blocks = &self.streams[top as usize];
+            (blocks.recency.front()?, blocks.period)
+        };
         Some(Offer {
-            slot: Slot(latest),
+            slot: Slot(slot),
             gain: 1.0 / period.max(1) as f64,
         })
     }
@@ -182,12 +228,9 @@ impl Looping {
             .iter()
             .filter(|blocks| !blocks.recency.is_empty())
             .count();
-        assert_eq!(self.longest.len(), filled);
-        assert_eq!(self.due.len(), if self.expire > 0.0 { filled } else { 0 });
+        let ranked = if self.rules.by_block { len } else { filled };
+        assert_eq!(self.longest.len(), ranked);
+        let leased = if self.rules.expire > 0.0 { filled } else { 0 };
+        assert_eq!(self.due.len(), leased);
     }
-}
-
-/// Periods with the same power of two count as equal.
-fn magnitude(period: u64) -> u32 {
-    period.max(1).ilog2()
 }

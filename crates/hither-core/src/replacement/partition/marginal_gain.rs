@@ -1,56 +1,43 @@
 //! The value of one more block, or one less, to the part for other references: measured, in hits a
 //! reference.
 //!
-//! UBM (section 3.3) measures the hits of ghost buffers beyond that part and fits Belady's lifetime
-//! function through them, to get the gain of the n-th block. The fit is left out here: it smooths
-//! what a window of a few thousand references measures well enough, and it is wrong for every
-//! workload whose curve does not have that form.
+//! The stack of [`stack`](super::stack) is divided around the present size n of the part: the
+//! *top*; the *tail*, the last n/8 blocks inside; the *near* ghosts, just beyond; the *far* ghosts,
+//! down to the size of the cache.
 //!
-//! Instead an LRU stack of the other references, as deep as the whole cache, is kept in four
-//! segments around the present size n of the part: the *top*; the *tail*, the last n/8 blocks
-//! inside; the *near* ghosts, just beyond; the *far* ghosts, down to the size of the cache. The
-//! hits of a segment divided by its length are hits a reference and block. The gain is the largest
-//! of three: the tail's (lost by shrinking), the near ghosts' (gained by a little growth), and all
-//! ghosts' (gained a block by growing to the full cache; without it a part that was squeezed out
-//! could not show that it has a working set further down). Counts are halved every window, so old
-//! ones fade.
+//! UBM (section 3.3) measures the hits of ghost buffers beyond that part and fits Belady's lifetime
+//! function through them, to get the gain of the n-th block. That is `gain=fitted`: the curve of
+//! [`lifetime`](super::lifetime) through the ends of the four segments.
+//!
+//! Departure (`gain`): the fit smooths what a window of a few thousand references measures well
+//! enough, and it is wrong for every workload whose curve does not have that form. By default
+//! nothing is fitted. The hits of a segment divided by its length are hits a reference and block,
+//! and the gain is the largest of three: the tail's (lost by shrinking), the near ghosts' (gained
+//! by a little growth), and all ghosts' (gained a block by growing to the full cache; without it a
+//! part that was squeezed out could not show that it has a working set further down).
 
-use crate::classify::at;
-use crate::list::{Links, List};
+use super::lifetime::{self, MissRatio};
+use super::stack::SegmentedStack;
 
-/// The segments: the top is 0.
+/// The segments around the present size: the top is 0.
 const TAIL: usize = 1;
 const NEAR: usize = 2;
 const FAR: usize = 3;
-const SEGMENTS: usize = 4;
-
-/// In place of a segment, for a block that is not in the stack.
-const NOWHERE: u8 = 0;
 
 #[derive(Clone, Debug)]
 pub(super) struct MarginalGain {
-    capacity: usize,
-    window: f64,
-    blocks: Links,
-    segments: [List; SEGMENTS],
-    limits: [usize; SEGMENTS],
-    /// By block, one more than its segment, or [`NOWHERE`].
-    segment: Vec<u8>,
-    hits: [f64; SEGMENTS],
-    references: f64,
+    /// By the lifetime function, not by segments around the present size.
+    fitted: bool,
+    size: usize,
+    stack: SegmentedStack,
 }
 
 impl MarginalGain {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, fitted: bool) -> Self {
         let mut gain = MarginalGain {
-            capacity: capacity as usize,
-            window: f64::from(capacity.max(512)) * 2.0,
-            blocks: Links::default(),
-            segments: [List::default(); SEGMENTS],
-            limits: [0; SEGMENTS],
-            segment: Vec::new(),
-            hits: [0.0; SEGMENTS],
-            references: 0.0,
+            fitted,
+            size: 0,
+            stack: SegmentedStack::new(capacity as usize),
         };
         gain.resize(0);
         gain
@@ -58,72 +45,52 @@ impl MarginalGain {
 
     /// Counts an access of any class; `other`: it belongs to this part.
     pub(super) fn access(&mut self, block: u32, other: bool) {
-        self.references += 1.0;
-        if self.references > self.window {
-            self.references /= 2.0;
-            self.hits = self.hits.map(|hits| hits / 2.0);
-        }
-        let segment = std::mem::replace(at(&mut self.segment, block), NOWHERE);
-        if segment != NOWHERE {
-            let segment = usize::from(segment - 1);
-            self.segments[segment].remove(&mut self.blocks, block);
-            if other {
-                self.hits[segment] += 1.0;
-            }
-        }
-        if other {
-            self.blocks.cover(block);
-            self.segments[0].push_front(&mut self.blocks, block);
-            self.segment[block as usize] = 1;
-        }
-        if other || segment != NOWHERE {
-            self.balance();
-        }
+        self.stack.access(block, other);
     }
 
     /// Sets the part's size.
     pub(super) fn resize(&mut self, size: usize) {
+        self.size = size;
+        let capacity = self.stack.capacity();
         let tail = (size / 8).max(8).min(size);
-        let ghosts = self.capacity - size;
-        let near = (size / 8).max(self.capacity / 16).max(8).min(ghosts);
-        self.limits = [size - tail, tail, near, ghosts - near];
-        self.balance();
-    }
-
-    /// Moves blocks over the segments' borders until each segment is full, or all below it are
-    /// empty. Segments are filled from below first: in the other order, a block that still has a
-    /// place would fall off the end.
-    fn balance(&mut self) {
-        'fill: for at in 0..FAR {
-            while self.segments[at].len() < self.limits[at] {
-                let Some(from) = (at + 1..SEGMENTS).find(|&from| !self.segments[from].is_empty())
-                else {
-                    break 'fill;
-                };
-                let block = self.segments[from]
-                    .pop_front(&mut self.blocks)
-                    .expect("it is not empty");
-                self.segments[at].push_back(&mut self.blocks, block);
-                self.segment[block as usize] = at as u8 + 1;
-            }
-        }
-        for at in 0..SEGMENTS {
-            while self.segments[at].len() > self.limits[at] {
-                let block = self.segments[at]
-                    .pop_back(&mut self.blocks)
-                    .expect("it is overfull");
-                if at == FAR {
-                    self.segment[block as usize] = NOWHERE;
-                } else {
-                    self.segments[at + 1].push_front(&mut self.blocks, block);
-                    self.segment[block as usize] += 1;
-                }
-            }
-        }
+        let ghosts = capacity - size;
+        let near = (size / 8).max(capacity / 16).max(8).min(ghosts);
+        self.stack.divide([size - tail, tail, near, ghosts - near]);
     }
 
     /// The hits a reference that the part would lose with a block, or gain with one more.
     pub(super) fn hits_per_reference(&self) -> f64 {
+        let references = self.stack.references.max(1.0);
+        if self.fitted {
+            self.fitted_hits() / references
+        } else {
+            self.segment_hits() / references
+        }
+    }
+
+    /// By the lifetime function, the hits of one more block.
+    fn fitted_hits(&self) -> f64 {
+        let others = self.stack.others;
+        let (mut blocks, mut hits) = (0, 0.0);
+        let segments = self.stack.limits().into_iter().zip(self.stack.hits);
+        let points = segments.map(|(length, hits_here)| {
+            blocks += length;
+            hits += hits_here;
+            MissRatio {
+                blocks,
+                ratio: (others - hits) / others,
+            }
+        });
+        if others > 0.0 {
+            others * lifetime::gain(points.filter(|point| point.blocks > 0), self.size)
+        } else {
+            0.0
+        }
+    }
+
+    /// By segments, the hits of a block more or less.
+    fn segment_hits(&self) -> f64 {
+        let (hits, limits) = (self.stack.hits, self.stack.limits());
         let density = |hits: f64, length: usize| {
             if length == 0 {
                 0.0
@@ -131,36 +98,14 @@ impl MarginalGain {
                 hits / length as f64
             }
         };
-        let tail = density(self.hits[TAIL], self.limits[TAIL]);
-        let near = density(self.hits[NEAR], self.limits[NEAR]);
-        let ghosts = density(
-            self.hits[NEAR] + self.hits[FAR],
-            self.limits[NEAR] + self.limits[FAR],
-        );
-        tail.max(near).max(ghosts) / self.references.max(1.0)
+        let tail = density(hits[TAIL], limits[TAIL]);
+        let near = density(hits[NEAR], limits[NEAR]);
+        let ghosts = density(hits[NEAR] + hits[FAR], limits[NEAR] + limits[FAR]);
+        tail.max(near).max(ghosts)
     }
 
     pub(super) fn check(&self) {
-        let mut behind_is_empty = false;
-        for (at, segment) in self.segments.iter().enumerate() {
-            segment.check(&self.blocks);
-            assert!(segment.len() <= self.limits[at]);
-            assert!(
-                !behind_is_empty || segment.is_empty(),
-                "segment {at} lies behind a gap"
-            );
-            behind_is_empty = segment.len() < self.limits[at];
-            for block in segment.iter(&self.blocks) {
-                assert_eq!(usize::from(self.segment[block as usize]), at + 1);
-            }
-        }
-        let inside = self
-            .segment
-            .iter()
-            .filter(|&&segment| segment != NOWHERE)
-            .count();
-        assert_eq!(inside, self.segments.iter().map(List::len).sum::<usize>());
-        assert_eq!(self.limits.iter().sum::<usize>(), self.capacity);
+        self.stack.check();
     }
 }
 
@@ -172,9 +117,9 @@ mod tests {
     /// near, 8 far.
     #[test]
     fn hits_by_segment() {
-        let mut gain = MarginalGain::new(32);
+        let mut gain = MarginalGain::new(32, false);
         gain.resize(16);
-        assert_eq!(gain.limits, [8, 8, 8, 8]);
+        assert_eq!(gain.stack.limits(), [8, 8, 8, 8]);
         (0..32).for_each(|block| gain.access(block, true));
         gain.check();
         assert_eq!(gain.hits_per_reference(), 0.0);
@@ -210,7 +155,7 @@ mod tests {
         gain.check();
         gain.resize(32);
         assert_eq!(
-            gain.limits,
+            gain.stack.limits(),
             [24, 8, 0, 0],
             "nothing beyond the cache can be gained"
         );
@@ -219,13 +164,41 @@ mod tests {
 
     #[test]
     fn old_hits_fade() {
-        let mut gain = MarginalGain::new(8);
+        let mut gain = MarginalGain::new(8, false);
         gain.resize(8);
         (0..8)
             .chain(0..8)
             .for_each(|block| gain.access(block, true));
-        let fresh = gain.hits_per_reference() * gain.references;
+        let fresh = gain.hits_per_reference() * gain.stack.references;
         (100..100 + 2 * 512).for_each(|block| gain.access(block, false));
-        assert!(gain.hits_per_reference() * gain.references <= fresh / 2.0);
+        assert!(gain.hits_per_reference() * gain.stack.references <= fresh / 2.0);
+    }
+
+    /// Worked by hand: 64 blocks twice in the same order, so each returns at depth 64, beyond three
+    /// of the four sizes.
+    #[test]
+    fn fitted_through_the_misses_at_four_sizes() {
+        let mut gain = MarginalGain::new(64, true);
+        gain.resize(16);
+        assert_eq!(gain.stack.limits(), [8, 8, 8, 40]);
+        assert_eq!(gain.hits_per_reference(), 0.0, "nothing was seen");
+        (0..64).for_each(|block| gain.access(block, true));
+        assert_eq!(gain.hits_per_reference(), 0.0, "nothing returned");
+        (0..64).for_each(|block| gain.access(block, true));
+        gain.check();
+        // Misses at 8, 16, 24 and 64: all, all, all, a half. In powers of two, with 64 as the last
+        // of x and -1 as the last of y:
+        let x = [8f64, 16.0, 24.0, 64.0].map(f64::log2);
+        let middle = x.iter().sum::<f64>() / 4.0;
+        let spread: f64 = x.iter().map(|x| (x - middle).powi(2)).sum();
+        let slope = -(6.0 - middle) / spread;
+        let misses = |blocks: f64| 2f64.powf(-0.25 + slope * (blocks.log2() - middle));
+        let expected = misses(16.0) - misses(17.0);
+        let found = gain.hits_per_reference();
+        assert!((found - expected).abs() < 1e-9, "{found}, {expected}");
+        // References of other classes thin it out.
+        (1000..1064).for_each(|block| gain.access(block, false));
+        let thinner = gain.hits_per_reference();
+        assert!((thinner - found * 128.0 / 192.0).abs() < 1e-9);
     }
 }

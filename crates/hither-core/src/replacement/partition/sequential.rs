@@ -2,12 +2,13 @@
 //! others, except one for each thread.
 //!
 //! Source: PCC paper, section 5.1 ("the subcache for sequential references consists of only one
-//! block per application thread"). While the cache has free slots, sequential blocks stay: room
-//! that nobody needs costs nothing. Which of them goes first matters only where the classification
-//! is wrong, and the paper names that case: the first round of every loop. So the *latest* one is
-//! evicted, which is best for a loop and makes no difference to a true sequence. A thread that has
-//! ended leaves a block behind, which can be evicted once it is older than `capacity` references.
-//! A stream that turns out to loop takes its blocks from here (see [`partition`](super)).
+//! block per application thread"). While the cache has free slots, sequential blocks stay, unless
+//! they are to be discarded (see [`partition`](super)). Which of them goes first matters only where
+//! the classification is wrong, and the paper names that case: the first round of every loop. So
+//! the *latest* one is evicted, which is best for a loop and makes no difference to a true
+//! sequence. A thread that has ended leaves a block behind, which can be evicted once it is older
+//! than `capacity` references. A stream that turns out to loop takes its blocks from here (see
+//! [`partition`](super)).
 
 use crate::classify::at;
 use crate::ids::{Slot, Tick};
@@ -75,11 +76,16 @@ impl Sequential {
         self.by_stream.get(stream as usize)?.back().map(Slot)
     }
 
+    /// The most recent block of a thread.
+    pub(super) fn latest_of(&self, thread: u32) -> Option<Slot> {
+        self.by_thread.get(thread as usize)?.front().map(Slot)
+    }
+
     /// The block that has to be evicted for an access by `thread`, if any goes before those of the
     /// other parts.
-    pub(super) fn victim(&mut self, thread: u32, now: Tick, capacity: u32) -> Option<Slot> {
-        if let Some(own) = at(&mut self.by_thread, thread).front() {
-            return Some(Slot(own));
+    pub(super) fn victim(&self, thread: u32, now: Tick, capacity: u32) -> Option<Slot> {
+        if let Some(own) = self.latest_of(thread) {
+            return Some(own);
         }
         if self.recency.len() > self.owners {
             return self.recency.front().map(Slot);
