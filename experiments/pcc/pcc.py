@@ -34,6 +34,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -474,7 +475,7 @@ def main() -> None:
         + "; ".join(f"{name}: `{spec}`" for name, spec in POLICIES.items() if "paper" in name)
         + "."
     )
-    (arguments.output / "pcc.md").write_text(f"{about}\n\n{text}")
+    (arguments.output / "pcc.md").write_text(f"{textwrap.fill(about, 100)}\n\n{text}")
     draw(arguments.output, reports, grids)
 
 
