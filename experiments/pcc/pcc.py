@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
 """The experiments of the PCC paper with today's programs (Gniady, Butt and Hu, OSDI 2004,
-section 5): records workloads, simulates them, and writes table 1 and figures 7 to 11 as tables,
-with the paper's numbers where it prints them.
+section 5): records workloads, simulates them, and writes its tables and figures 1, 2 and 7 to 11
+as tables, with the paper's numbers where it prints them.
 
-    python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --results \\
+    python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --output \\
         experiments/pcc/results
-    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny
+    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --quick
 
---tiny is what CI runs: everything once, at a small size. The workloads, the paper's and ours:
+--quick is what CI runs: everything once, at a small size. The workloads, the paper's and ours:
 
-- cscope over Linux 2.4.20: cscope over Debian's Linux source, eight queries in one session.
-- glimpse: full-text queries. An index (SQLite's FTS5) finds the files, and grep reads them.
-- gcc, Linux 2.4.20: make mm/ lib/ of a tinyconfig kernel; with --tiny, of generated files.
-- tpc-h on PostgreSQL: scans, joins and aggregates like its queries 1, 3, 4 and 6 on PostgreSQL,
-  over generated rows.
-- viewperf (SPEC's, not free): gnuplot draws surfaces from five data sets of 8, 4, 1, 4 and 3
-  files. The paper says that as many files make 95 % of the references. Five invocations, one per
-  view, read each set completely.
+- cscope over Linux 2.4.20: cscope over as many sources of Debian's Linux. Six words in every field,
+  in one session. Searches for text and patterns read every source; the others scan the index.
+- glimpse over 550 MB of text: glimpse over 540 MB of the kernel's. Nine single-word queries.
+- gcc, Linux 2.4.20: make mm/ lib/ of a tinyconfig kernel; with --quick, of generated files.
+- tpc-h on PostgreSQL: TPC-H's queries 3, 4, 6 and 14, one client each, on a server with TPC-H's
+  tables and indexes at scale factor 0.15 (see tpch.py).
+- viewperf (SPEC's, not free): gnuplot draws surfaces from data sets of 8, 4, 1, 4 and 3 files and
+  from 269 small files. Each is drawn by three invocations in a row, the four largest by two.
 - epochs (not in the paper): a reader that reads its files in another order in each epoch, as
   machine learning does.
 - multi1, multi2, multi3: cscope and gcc at the same time; these with viewperf; glimpse and
   tpc-h.
+
+Then the switches: a workload with one thing changed, to see what a result hangs on.
 
 As root on Debian it installs the packages it needs. A workload without its programs is skipped
 with a message.
@@ -28,335 +30,86 @@ with a message.
 
 import argparse
 import json
-import math
 import os
-import random
 import shutil
-import sqlite3
 import subprocess
 import sys
-from array import array
+import textwrap
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "end_to_end")]
-import hit_ratios  # noqa: E402
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 import plot  # noqa: E402
+import workloads  # noqa: E402
 
-POLICIES = ["lru", "arc", "ubm", "pcc", "opt"]
+# What is simulated, by its name in the tables.
+POLICIES = {
+    "lru": "lru",
+    "arc": "arc",
+    "ubm, paper": "ubm{as=paper}",
+    "ubm": "ubm",
+    "pcc, paper": "pcc{as=paper}",
+    "pcc": "pcc",
+    "opt": "opt",
+}
+# Whose hit ratios are subtracted, and the paper's mean and greatest of the maxima by workload.
+LEADS = [
+    ("pcc, paper", "ubm, paper", "13.8, at most 29.3"),
+    ("pcc", "ubm, paper", ""),
+    ("pcc", "ubm", ""),
+    ("pcc, paper", "arc", "35.2, at most 63.4"),
+]
+# What the paper leaves open of UBM's cache: whether sequential blocks leave before the cache is
+# full, and whether blocks of a loop that has ended (it has not returned for two periods) leave
+# first.
+READINGS = {
+    "paper mode": "as=paper",
+    "sequential blocks leave at once": "as=paper,sequential=discard",
+    "ended loops leave first": "as=paper,expire=2",
+    "both": "as=paper,sequential=discard,expire=2",
+}
+# Recordings of programs that run at the same time, to see how much chance there is in one.
+RECORDINGS = 5
+SIZES = ["1%", "2%", "5%", "10%", "15%", "25%", "35%", "50%", "65%", "75%", "90%"]
 SAMPLES = [1, 5, 20, 100, 1000]
 THRESHOLDS = [5, 50, 100, 200, 400]
-WORDS = ["spinlock", "readahead", "kmalloc", "timeout", "checksum", "deprecated"]
-DATA_SETS = [8, 4, 1, 4, 3]
-VIEWS = 5
-PACKAGES = [
-    "bc",
-    "bison",
-    "cscope",
-    "flex",
-    "gcc",
-    "gnuplot-nox",
-    "libelf-dev",
-    "linux-source",
-    "make",
-    "postgresql",
-]
 # References, MB, files and signature PCs: the paper's table 1.
 PAPER = {
     "cscope": (1119161, 260, 10635, 107),
     "glimpse": (519382, 669, 43649, 25),
     "gcc": (158667, 41, 2098, 334),
-    "tpc-h": (121307, 196, 80, 242),
     "viewperf": (303123, 495, 289, 179),
+    "tpc-h": (121307, 196, 80, 242),
     "multi1": (1278135, 297, 12246, 442),
     "multi2": (1580908, 792, 12514, 605),
     "multi3": (640467, 865, 43738, 268),
 }
-
-
-def install() -> None:
-    """Installs the missing Debian packages, if permitted."""
-    if not shutil.which("apt-get"):
-        return
-    status = lambda package: (
-        subprocess.run(
-            ["dpkg-query", "-W", "-f", "${db:Status-Status}", package],
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
-    missing = [package for package in PACKAGES if status(package) != "installed"]
-    if not missing:
-        return
-    if os.geteuid() != 0:
-        print(f"missing, and only root may install them: {', '.join(missing)}", file=sys.stderr)
-        return
-    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-    # An index older than the archive names files that no longer exist.
-    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
-        subprocess.run(["apt-get", "update", "-qq"], check=True, stdout=sys.stderr)
-        subprocess.run(command, check=True, stdout=sys.stderr)
-
-
-def server() -> Path | None:
-    """The folder of PostgreSQL's programs."""
-    return next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+# The caches of its figures 9 and 12, in MB.
+CACHES = {
+    "cscope": 128,
+    "glimpse": 512,
+    "gcc": 2,
+    "viewperf": 32,
+    "tpc-h": 128,
+    "multi1": 128,
+    "multi2": 128,
+    "multi3": 512,
+}
+CLASSES = ("sequential", "looping", "other")
 
 
 class Lab:
-    def __init__(self, arguments):
-        self.tiny = arguments.tiny
-        self.hither = arguments.hither.resolve()
-        self.work = arguments.work.resolve()
-        self.work.mkdir(parents=True, exist_ok=True)
-        self.tree = self.make_tree(arguments.tree)
-        # A folder in which the owner of the database can write, with a program that it can run.
-        self.work.chmod(0o755)
-        self.traces = self.work / "traces"
+    """Runs hither."""
+
+    def __init__(self, hither: Path, work: Path):
+        work.mkdir(parents=True, exist_ok=True)
+        self.work = work
+        # A program that the owner of the database can run, and a folder in which it can write.
+        self.hither = Path(shutil.copy(hither.resolve(), work / "hither"))
+        self.traces = work / "traces"
         self.traces.mkdir(exist_ok=True)
         self.traces.chmod(0o1777)
-        self.hither = Path(shutil.copy(self.hither, self.work / "hither"))
-
-    def make_tree(self, given: Path | None) -> Path:
-        if given:
-            return given.resolve()
-        tree = self.work / "tree"
-        if self.tiny:
-            # Headers that every machine with a compiler has.
-            for folder in ("fs", "include", "lib"):
-                (tree / folder).mkdir(parents=True, exist_ok=True)
-            for number, header in enumerate(sorted(Path("/usr/include").glob("*.h"))[:240]):
-                shutil.copy(header, tree / ("fs", "include", "lib")[number % 3] / header.name)
-            for number in range(12):
-                (tree / "lib" / f"made{number}.c").write_text(
-                    "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
-                )
-        elif not tree.exists():
-            archive = next(
-                iter(sorted(Path("/usr/src").glob("linux-source-*.tar.xz"), reverse=True)), None
-            )
-            if not archive:
-                sys.exit(
-                    "no Linux source to unpack: install Debian's linux-source, or name a tree "
-                    "with --tree"
-                )
-            subprocess.run(["tar", "-xf", archive, "-C", self.work], check=True)
-            (self.work / archive.name.removesuffix(".tar.xz")).rename(tree)
-        return tree
-
-    def workloads(self) -> dict[str, str]:
-        """The shell commands of the workloads."""
-        tree, work = self.tree, self.work
-        found = {}
-        programs = (
-            ["cscope", "gcc"] if self.tiny else ["cscope", "gcc", "make", "flex", "bison", "bc"]
-        )
-        if all(map(shutil.which, programs)):
-            if self.tiny:
-                (work / "queries").write_text(hit_ratios.QUERIES)
-                files = "\n".join(
-                    str(path.relative_to(tree)) for path in sorted(tree.rglob("*.[ch]"))
-                )
-                (work / "cscope.files").write_text(files + "\n")
-                command = [
-                    "cscope",
-                    "-b",
-                    "-k",
-                    "-i",
-                    work / "cscope.files",
-                    "-f",
-                    work / "cscope.out",
-                ]
-                subprocess.run(command, cwd=tree, check=True, stderr=subprocess.DEVNULL)
-                found["cscope"] = (
-                    f"cd {tree} && cscope -dl -f {work}/cscope.out < {work}/queries >/dev/null"
-                )
-                found["gcc"] = (
-                    f"cd {tree}/lib && for f in made*.c; do gcc -c -o {work}/made.o $f; done"
-                )
-            else:
-                hit_ratios.prepare(tree, work)
-                found |= {
-                    name: hit_ratios.workloads(tree, work)[name] for name in ("cscope", "gcc")
-                }
-        found["glimpse"] = self.search()
-        if server() and os.geteuid() == 0:
-            found["tpc-h"] = self.database()
-        if shutil.which("gnuplot"):
-            found["viewperf"] = self.viewperf()
-        found["epochs"] = self.epochs()
-        for name, parts in {
-            "multi1": ["cscope", "gcc"],
-            "multi2": ["cscope", "gcc", "viewperf"],
-            "multi3": ["glimpse", "tpc-h"],
-        }.items():
-            if all(part in found for part in parts):
-                found[name] = " ".join(f"{{ {found[part]}; }} &" for part in parts) + " wait"
-        left_out = [name for name in PAPER if name not in found]
-        if left_out:
-            print(
-                f"left out, as their programs are missing: {', '.join(left_out)}", file=sys.stderr
-            )
-        return found
-
-    def search(self) -> str:
-        """A full-text index of the tree, and a program that queries it and reads the files it
-        names."""
-        index = self.work / "index.db"
-        if not index.exists():
-            database = sqlite3.connect(index)
-            database.execute("create virtual table texts using fts5(path, text, content='')")
-            folders = [self.tree / folder for folder in ("fs", "include", "lib")]
-            files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]"))]
-            database.execute("create table files(id integer primary key, path)")
-            for number, path in enumerate(files):
-                database.execute(
-                    "insert into texts(rowid, path, text) values (?, ?, ?)",
-                    (number, str(path), path.read_text(errors="replace")),
-                )
-                database.execute("insert into files values (?, ?)", (number, str(path)))
-            database.commit()
-            database.close()
-        script = self.work / "search.sh"
-        lines = []
-        for word in WORDS:
-            query = (
-                f"select path from files where id in (select rowid from texts where texts "
-                f"match '{word}*')"
-            )
-            lines.append(
-                f'python3 {self.work}/ask.py "{query}" | xargs -r -d "\\n" grep -c {word} '
-                f">/dev/null"
-            )
-        script.write_text("\n".join([*lines, *lines, "true"]) + "\n")
-        (self.work / "ask.py").write_text(
-            f"import sqlite3, sys\nfor row in "
-            f"sqlite3.connect({str(index)!r}).execute(sys.argv[1]): print(*row)\n"
-        )
-        return f"sh {script}"
-
-    def database(self) -> str:
-        """A database in single-user mode, which is one process. Its own buffers are small, so
-        its reads reach the kernel."""
-        data, programs = self.work / "postgres", server()
-        rows = 20_000 if self.tiny else 600_000
-        as_owner = ["runuser", "-u", "postgres", "--"]
-        settings = (
-            "-c shared_buffers=1MB -c work_mem=4MB -c "
-            "max_parallel_workers_per_gather=0 -c autovacuum=off -c jit=off"
-        )
-        single = f"{programs}/postgres --single {settings} -D {data} postgres"
-        if not data.exists():
-            data.mkdir()
-            shutil.chown(data, "postgres")
-            subprocess.run(
-                [*as_owner, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL
-            )
-            made = [
-                f"create table orders as select o orderkey, o % {rows // 40} custkey, date "
-                f"'1992-01-01' + (o * 37) % 2400 orderdate, o % 5 priority, repeat('o', 60) "
-                f"comment from generate_series(1, {rows // 4}) o",
-                f"create table lineitem as select l / 4 orderkey, l % 50 quantity, (l::bigint "
-                f"* 7919) % 100000 price, (l % 11) / 100.0 discount, l % 3 flag, date "
-                f"'1992-01-01' + (l * 13) % 2500 shipdate, repeat('l', 70) comment from "
-                f"generate_series(1, {rows}) l",
-                f"create table customer as select c custkey, c % 5 segment, repeat('c', 100) "
-                f"comment from generate_series(1, {rows // 40}) c",
-                "create index on orders(orderkey)",
-                "vacuum freeze analyze",
-            ]
-            load = subprocess.run(
-                [*as_owner, "sh", "-c", single],
-                input="\n".join(made) + "\n",
-                text=True,
-                capture_output=True,
-            )
-            # In this mode it continues after an error and exits with 0.
-            assert "ERROR" not in load.stderr + load.stdout, load.stderr
-        queries = self.work / "queries.sql"
-        queries.write_text(
-            "\n".join(
-                [
-                    "select flag, sum(quantity), sum(price * (1 - discount)), count(*) from "
-                    "lineitem where shipdate <= date '1998-09-02' group by flag",
-                    "select l.orderkey, sum(l.price * (1 - l.discount)) from customer c, "
-                    "orders o, lineitem l where c.segment = 1 and c.custkey = o.custkey and "
-                    "l.orderkey = o.orderkey and o.orderdate < date '1995-03-15' group by "
-                    "l.orderkey order by 2 desc limit 10",
-                    "select priority, count(*) from orders o where orderdate < date "
-                    "'1993-10-01' and exists (select 1 from lineitem l where l.orderkey = "
-                    "o.orderkey and l.shipdate < date '1996-01-01') group by priority",
-                    "select sum(price * discount) from lineitem where shipdate < date "
-                    "'1995-01-01' and discount between 0.05 and 0.07 and quantity < 24",
-                ]
-                * 2
-            )
-            + "\n"
-        )
-        queries.chmod(0o644)
-        return f"{single} < {queries} >/dev/null 2>&1"
-
-    def viewperf(self) -> str:
-        """Surfaces over square grids. gnuplot reads each file completely and draws only a part
-        of it; here only the reads matter."""
-        grids, side = self.work / "grids", 64 if self.tiny else 1024
-        grids.mkdir(exist_ok=True)
-        lines = []
-        for number, files in enumerate(DATA_SETS):
-            names = [grids / f"{number}.{file}" for file in range(files)]
-            for file, name in enumerate(names):
-                if not name.exists():
-                    row = lambda y: array(
-                        "f",
-                        (math.sin(x / 40 + file) * math.cos(y / 60 + number) for x in range(side)),
-                    )
-                    name.write_bytes(b"".join(row(y).tobytes() for y in range(side)))
-            surfaces = ", ".join(
-                f"'{name}' binary array=({side},{side}) format='%float' every 16:16 with lines"
-                for name in names
-            )
-            for view in range(VIEWS):
-                lines.append(
-                    f"gnuplot -e \"set terminal svg; set output '/dev/null'; set view "
-                    f'{15 + 15 * view},30; splot {surfaces}"'
-                )
-        script = self.work / "viewperf.sh"
-        script.write_text("\n".join(lines) + "\n")
-        return f"sh {script}"
-
-    def epochs(self) -> str:
-        """Shards that are read in another order in each epoch."""
-        shards = self.work / "shards"
-        shards.mkdir(exist_ok=True)
-        count, blocks = (12, 16) if self.tiny else (96, 256)
-        for number in range(count):
-            shard = shards / str(number)
-            if not shard.exists():
-                shard.write_bytes(random.Random(number).randbytes(4096 * blocks))
-        script = self.work / "epochs.py"
-        script.write_text(f"""import random
-order = list(range({count}))
-for epoch in range(5):
-    random.Random(epoch).shuffle(order)
-    for number in order:
-        with open({str(shards)!r} + f"/{{number}}", "rb", buffering=0) as shard:
-            while shard.read(65536): pass
-""")
-        return f"python3 {script}"
-
-    def record(self, name: str, command: str) -> Path:
-        trace = self.traces / f"{name}.hither"
-        if not trace.exists():
-            if name in ("gcc", "multi1", "multi2") and not self.tiny:
-                hit_ratios.clean(self.tree)
-            record = [self.hither, "-q", "record", "--seen-by=library", "-o", trace, "--"]
-            record += ["sh", "-c", command]
-            # PostgreSQL does not run as root, and a recorder of root does not follow a process that
-            # gives up root.
-            owner = ["runuser", "-u", "postgres", "--"] if "postgres --single" in command else []
-            subprocess.run([*owner, *record], check=True)
-        return trace
 
     def json(self, *words) -> dict:
         return json.loads(
@@ -364,6 +117,21 @@ for epoch in range(5):
                 [self.hither, "-q", *map(str, words), "--json"], check=True, stdout=subprocess.PIPE
             ).stdout
         )
+
+    def simulated(self, trace: Path, specs: list[str], sizes: list[str]) -> list[list[dict]]:
+        """The results by policy and size."""
+        rows = self.json("sim", trace, "-p", ",".join(specs), "-s", ",".join(sizes))["results"]
+        assert len(rows) == len(specs) * len(sizes), "sizes that are the same in blocks"
+        return [rows[len(sizes) * at :][: len(sizes)] for at in range(len(specs))]
+
+
+def paper_share(name: str) -> str:
+    """The paper's cache of figures 9 and 12, as a share of the data."""
+    return f"{100 * CACHES[name] / PAPER[name][1]:.0f}%" if name in PAPER else "25%"
+
+
+def with_parameter(spec: str, name: str, value: int) -> str:
+    return spec[:-1] + f",{name}={value}}}" if spec.endswith("}") else f"{spec}{{{name}={value}}}"
 
 
 def table(heads: list[str], rows: list[list]) -> str:
@@ -406,6 +174,204 @@ def advised(advice: dict) -> list[str]:
     ]
 
 
+def shares(result: dict) -> list[float]:
+    """Of the classes, in %."""
+    total = max(1, sum(result["classes"].values()))
+    return [100 * result["classes"][name] / total for name in CLASSES]
+
+
+def table_1(reports: dict) -> str:
+    rows = []
+    for name, run in reports.items():
+        stats = run["stats"]
+        ours = [stats["references"], round(stats["footprint_bytes"] / 1e6), stats["objects"]]
+        paper = [f"{number:,}" for number in PAPER.get(name, ())] or [""] * 4
+        rows.append([name, *(f"{number:,}" for number in ours), stats["sites"], *paper])
+    heads = ["", "references", "data, MB", "files", "call sites"]
+    return table([*heads, "in the paper: references", "MB", "files", "PCs"], rows)
+
+
+def figures_1_and_2(reports: dict) -> str:
+    rows = []
+    if run := reports.get("gcc"):
+        headers = [row for row in run["stats"]["by_object"] if row["name"].endswith(".h")]
+        references = sum(row["references"] for row in headers)
+        again = references - sum(row["blocks"] for row in headers)
+        all_of_it, busiest = run["stats"]["references"], run["stats"]["by_site"][0]["share"]
+        rows += [
+            ["gcc: references to headers", percent(references / all_of_it), "67 %"],
+            ["of these, again", percent(again / max(1, references)), "99 %"],
+            ["references by the busiest call site", percent(busiest), "67 %"],
+        ]
+    if run := reports.get("tpc-h"):
+        of = sorted((row["share"] for row in run["stats"]["by_object"]), reverse=True)
+        rows += [
+            ["tpc-h: references to the three busiest files", percent(sum(of[:3])), "88 %"],
+            ["to one that several call sites loop over", percent(of[1]), "19 %"],
+        ]
+    return table(["", "ours", "the paper"], rows)
+
+
+def figures_7_and_8(reports: dict) -> str:
+    of = [(kind, share) for kind in ("objects", "sites") for share in (0.5, 0.9, 0.99)]
+    return table(
+        ["", "files: 50 %", "90 %", "99 %", "call sites: 50 %", "90 %", "99 %"],
+        [
+            [name, *(needed(run["distributions"][kind], share) for kind, share in of)]
+            for name, run in reports.items()
+        ],
+    )
+
+
+def figure_10(grids: dict) -> str:
+    chosen = ["ubm, paper", "pcc, paper", "pcc"]
+    rows = {
+        name: [part for policy in chosen for part in shares(grid[policy][0])]
+        for name, grid in grids.items()
+    }
+    paper = [column for name, column in rows.items() if name in PAPER]
+    mean = [sum(parts) / len(paper) for parts in zip(*paper)] if paper else []
+    lines = [[name, *(f"{part:.1f}" for part in row)] for name, row in rows.items()]
+    lines += [["mean of the paper's workloads", *(f"{part:.1f}" for part in mean)]] if paper else []
+    lines.append(["the paper", 15, 46, 39, 13, 80, 7, "", "", ""])
+    heads = [f"{policy}: sequential" for policy in chosen]
+    return table(["", *(part for head in heads for part in (head, "looping", "other"))], lines)
+
+
+def figure_11(grids: dict) -> list[str]:
+    tables = []
+    for name, grid in grids.items():
+        sizes = [
+            f"{size} ({row['cache_blocks'] * 4096 / 2**20:.1f} MiB)"
+            for size, row in zip(SIZES, grid["lru"])
+        ]
+        rows = [
+            [policy, *(f"{100 * row['hit_ratio']:.1f}" for row in found)]
+            for policy, found in grid.items()
+        ]
+        tables.append(table([f"**{name}**", *sizes], rows))
+    return tables
+
+
+def lead(grid: dict, policy: str, other: str) -> list[float]:
+    """By size, in points."""
+    ratios = zip(grid[policy], grid[other])
+    return [100 * (ours["hit_ratio"] - theirs["hit_ratio"]) for ours, theirs in ratios]
+
+
+def leads(grids: dict) -> list[str]:
+    """PCC minus the others, by workload and size."""
+    tables = []
+    for policy, other, paper in LEADS:
+        by_name = {name: lead(grid, policy, other) for name, grid in grids.items()}
+        rows = [
+            [name, *(f"{points:+.1f}" for points in row), f"{max(row):+.1f}"]
+            for name, row in by_name.items()
+        ]
+        most = [max(row) for name, row in by_name.items() if name in PAPER]
+        if most:
+            blank, mean = [""] * len(SIZES), sum(most) / len(most)
+            rows.append(["**mean of the paper's workloads**", *blank, f"{mean:+.1f}"])
+            if paper:
+                rows.append(["the paper: mean of these maxima", *blank, paper])
+        tables.append(table([f"**({policy}) - ({other})**", *SIZES, "most"], rows))
+    return tables
+
+
+def readings(lab: Lab, traces: dict) -> str:
+    """The greatest lead of PCC over UBM with each reading of the paper, and its cache size."""
+    rows = []
+    traces = {name: trace for name, trace in traces.items() if name in PAPER}
+    for reading, parameters in READINGS.items():
+        most = []
+        for trace in traces.values():
+            specs = [f"ubm{{{parameters}}}", f"pcc{{{parameters}}}"]
+            points = lead(dict(zip(specs, lab.simulated(trace, specs, SIZES))), *specs[::-1])
+            most.append((max(points), SIZES[points.index(max(points))]))
+        mean = sum(points for points, _ in most) / max(1, len(most))
+        rows.append([reading, *(f"{points:+.1f} at {at}" for points, at in most), f"{mean:+.1f}"])
+    return table(["", *traces, "mean"], rows)
+
+
+def switches(lab: Lab, data, grids: dict) -> str:
+    """The workloads with one thing changed."""
+    rows, chosen = [], ["ubm, paper", "pcc, paper"]
+    for name, (change, command) in data.switched().items():
+        trace = data.record(lab.hither, lab.traces, name, command)
+        specs = [POLICIES[policy] for policy in chosen]
+        grid = dict(zip(chosen, lab.simulated(trace, specs, SIZES)))
+        whole = name.split(", ")[0]
+        for label, found in ((whole, grids[whole]), (change, grid)):
+            if label != whole or not rows or whole not in [row[0] for row in rows]:
+                points = lead(found, "pcc, paper", "ubm, paper")
+                classes = [part for policy in chosen for part in shares(found[policy][0])[1:]]
+                rows.append(
+                    [label, *(f"{part:.1f}" for part in classes), f"{max(points):+.1f}"]
+                    + [f"{points[SIZES.index('25%')]:+.1f}", f"{min(points):+.1f}"]
+                )
+    heads = ["", "ubm: looping, %", "other", "pcc: looping, %", "other"]
+    return table([*heads, "lead of pcc, most", "at 25 %", "least"], rows)
+
+
+def repeated(lab: Lab, data, commands: dict) -> str:
+    """UBM's share of other references and PCC's greatest lead over several recordings."""
+    rows = []
+    switched = {name: command for name, (_, command) in data.switched().items()}
+    named = {
+        "tpc-h": commands.get("tpc-h"),
+        "tpc-h, reads 0.1 ms longer": switched.get("tpc-h, disk"),
+        "multi3": commands.get("multi3"),
+    }
+    for name, command in named.items():
+        if not command:
+            continue
+        others, most = [], []
+        for turn in range(2 if data.quick else RECORDINGS):
+            trace = data.record(lab.hither, lab.traces, f"{name} {turn}", command)
+            specs = [POLICIES["ubm, paper"], POLICIES["pcc, paper"]]
+            ubm, pcc = lab.simulated(trace, specs, SIZES)
+            others.append(shares(ubm[0])[2])
+            most.append(max(lead({"pcc": pcc, "ubm": ubm}, "pcc", "ubm")))
+        for found in (others, most):
+            found.sort()
+        span = lambda found, form: " to ".join(form.format(end) for end in (found[0], found[-1]))
+        rows.append(
+            [name, span(others, "{:.1f}"), span(most, "{:+.1f}"), f"{most[len(most) // 2]:+.1f}"]
+        )
+    return table(["", "ubm: other, %", "greatest lead of pcc", "its median"], rows)
+
+
+def draw(folder: Path, reports: dict, grids: dict) -> None:
+    """The charts."""
+    quarter = SIZES.index("25%")
+    plot.bars(
+        folder / "hit_ratios.svg",
+        "Hit ratio in a cache of a quarter of the data",
+        "%",
+        {
+            name: [100 * rows[quarter]["hit_ratio"] for rows in grid.values()]
+            for name, grid in grids.items()
+        },
+        list(POLICIES),
+    )
+    for of, noun in (("objects", "files"), ("sites", "call sites")):
+        sums = {name: run["distributions"][of] for name, run in reports.items()}
+        plot.lines(
+            folder / f"{noun.replace(' ', '_')}.svg",
+            f"Share of the references by number of {noun}",
+            "%",
+            f"{noun}, the most referenced first",
+            {
+                name: [
+                    (row, 100 * total / found["references"][-1])
+                    for row, total in zip(found["rows"], found["references"])
+                ]
+                for name, found in sums.items()
+            },
+            log=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -420,212 +386,97 @@ def main() -> None:
         help="a Linux source tree that may be built in, instead of unpacking Debian's",
     )
     parser.add_argument(
-        "--results",
+        "--output",
         type=Path,
         help="folder to write the tables and charts to; else they are printed",
     )
     parser.add_argument(
-        "--tiny", action="store_true", help="everything once, small, installing nothing"
+        "--scale",
+        type=float,
+        default=1.0,
+        help="size of the data; 1 is about the paper's (gcc and epochs are not scaled)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="everything once, small, installing nothing"
     )
     arguments = parser.parse_args()
     os.environ["LC_ALL"] = "C"
-    if not arguments.tiny:
-        install()
-    lab = Lab(arguments)
-    commands = lab.workloads()
-    reports, fig9, thresholds = {}, {}, {}
+    begun = time.monotonic()
+    if not arguments.quick:
+        workloads.install()
+    lab = Lab(arguments.hither, arguments.work.resolve())
+    scale = min(arguments.scale, 0.02) if arguments.quick else arguments.scale
+    data = workloads.Workloads(lab.work, arguments.tree, scale, arguments.quick)
+    commands = data.commands()
+    if left_out := [name for name in PAPER if name not in commands]:
+        print(f"left out, as their programs are missing: {', '.join(left_out)}", file=sys.stderr)
+    traces, reports, grids, sampled, thresholds = {}, {}, {}, {}, {}
     for name, command in commands.items():
-        trace = lab.record(name, command)
-        reports[name] = lab.json("report", trace, "--points", 8, "-p", ",".join(POLICIES))["runs"][
-            0
-        ]
+        trace = data.record(lab.hither, lab.traces, name, command)
+        run = lab.json("report", trace, "--points", 8)["runs"][0]
+        assert run["stats"]["references"] > 0, f"{name} read nothing"
+        traces[name], reports[name] = trace, run
+        grids[name] = dict(zip(POLICIES, lab.simulated(trace, list(POLICIES.values()), SIZES)))
         ratios = lambda parameter, values: [
-            row["hit_ratio"]
-            for row in lab.json(
-                "sim",
+            rows[0]["hit_ratio"]
+            for rows in lab.simulated(
                 trace,
-                "-s",
-                "25%",
-                "-p",
-                ",".join(f"pcc{{{parameter}={value}}}" for value in values),
-            )["results"]
+                [with_parameter(POLICIES["pcc, paper"], parameter, value) for value in values],
+                [paper_share(name)],
+            )
         ]
-        fig9[name], thresholds[name] = ratios("sample", SAMPLES), ratios("threshold", THRESHOLDS)
-        assert reports[name]["stats"]["references"] > 0, f"{name} read nothing"
-        print(f"{name}: {reports[name]['stats']['references']:,} references", file=sys.stderr)
-
+        sampled[name] = ratios("sample", SAMPLES)
+        thresholds[name] = ratios("threshold", THRESHOLDS)
+        print(
+            f"{name}: {run['stats']['references']:,} references, {time.monotonic() - begun:.0f} s",
+            file=sys.stderr,
+        )
+    rows = lambda found: [
+        [f"{name} ({paper_share(name)})", *map(percent, row)] for name, row in found.items()
+    ]
+    advice = ["", "change", "cache", "gain, points", "the most that there is", "95 % interval"]
+    advice += ["stretches with a gain", "how sure", "else"]
     parts = [
         "### Table 1: the workloads\n",
-        table(
-            [
-                "",
-                "references",
-                "data, MB",
-                "files",
-                "call sites",
-                "in the paper: references",
-                "MB",
-                "files",
-                "PCs",
-            ],
-            [
-                [
-                    name,
-                    f"{(stats := run['stats'])['references']:,}",
-                    round(stats["footprint_bytes"] / 1e6),
-                    f"{stats['objects']:,}",
-                    stats["sites"],
-                    *(f"{number:,}" for number in PAPER.get(name, ())),
-                    *([""] * (0 if name in PAPER else 4)),
-                ]
-                for name, run in reports.items()
-            ],
-        ),
-    ]
-    parts += [
+        table_1(reports),
+        "### Figures 1 and 2: who reads what\n",
+        figures_1_and_2(reports),
         "### Figures 7 and 8: how many files and call sites make 50, 90, 99 % of the references\n",
-        table(
-            ["", "files: 50 %", "90 %", "99 %", "call sites: 50 %", "90 %", "99 %"],
-            [
-                [
-                    name,
-                    *(
-                        needed(run["distributions"][of], share)
-                        for of in ("objects", "sites")
-                        for share in (0.5, 0.9, 0.99)
-                    ),
-                ]
-                for name, run in reports.items()
-            ],
-        ),
-    ]
-    parts += [
-        "### Figure 9: hit ratio of PCC at 25 % of the data, by sampling period\n",
-        table(
-            ["", *(f"T = {sample}" for sample in SAMPLES)],
-            [[name, *map(percent, row)] for name, row in fig9.items()],
-        ),
-    ]
-    parts += [
+        figures_7_and_8(reports),
+        "### Figure 9: hit ratio of PCC in the paper's cache, by sampling period\n",
+        table(["", *(f"T = {sample}" for sample in SAMPLES)], rows(sampled)),
         "### Section 5.3.1: by threshold\n",
-        table(
-            ["", *map(str, THRESHOLDS)],
-            [[name, *map(percent, row)] for name, row in thresholds.items()],
-        ),
-    ]
-    classes = lambda run, policy: next(
-        row["classes"] for row in run["results"] if row["policy"] == policy
-    )
-    shares = lambda found: [
-        percent(found[which] / max(1, sum(found.values())))
-        for which in ("sequential", "looping", "other")
-    ]
-    parts += [
-        "### Figure 10: classes of references\n",
-        table(
-            ["", "ubm: sequential", "looping", "other", "pcc: sequential", "looping", "other"],
-            [
-                [name, *shares(classes(run, "ubm")), *shares(classes(run, "pcc"))]
-                for name, run in reports.items()
-            ],
-        ),
-    ]
-    parts += ["### Figure 11: hit ratios by cache size\n"]
-    for name, run in reports.items():
-        sizes = [
-            f"{size['size']} ({size['cache_blocks'] * 4096 / 2**20:.1f} MiB)"
-            for size in run["sizes"]
-        ]
-        rows = [
-            [
-                policy,
-                *(percent(row["hit_ratio"]) for row in run["results"] if row["policy"] == policy),
-            ]
-            for policy in POLICIES
-        ]
-        parts.append(table([f"**{name}**", *sizes], rows))
-    parts += [
+        table(["", *map(str, THRESHOLDS)], rows(thresholds)),
+        "### Figure 10: classes of references, in %\n",
+        figure_10(grids),
+        "### Figure 11: PCC's lead by cache size, in points of hit ratio\n",
+        *leads(grids),
+        "### The same by what the paper leaves open: the greatest lead, and its cache size\n",
+        readings(lab, traces),
+        "### One thing changed\n",
+        switches(lab, data, grids),
+        f"### From recording to recording ({RECORDINGS} each)\n",
+        repeated(lab, data, commands),
+        "### Figure 11: hit ratios by cache size, in %\n",
+        *figure_11(grids),
         "### What `hither advise` says of them\n",
-        table(
-            [
-                "",
-                "change",
-                "cache",
-                "gain, points",
-                "the most that there is",
-                "95 % interval",
-                "stretches with a gain",
-                "how sure",
-                "else",
-            ],
-            [[name, *advised(run["advice"])] for name, run in reports.items()],
-        ),
+        table(advice, [[name, *advised(run["advice"])] for name, run in reports.items()]),
     ]
     text = "\n".join(parts)
-    if not arguments.results:
+    if not arguments.output:
         print(text)
         return
-    arguments.results.mkdir(parents=True, exist_ok=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    trace = next(iter(reports.values()))["trace"]
     about = (
-        f"hither {next(iter(reports.values()))['trace']['hither']}, Linux "
-        f"{os.uname().release}, {os.cpu_count()} CPUs; `experiments/pcc/pcc.py` wrote "
-        f"this."
+        f"hither {trace['hither']}, Linux {os.uname().release}, {os.cpu_count()} CPUs; "
+        f"`experiments/pcc/pcc.py` wrote this. What the figures mean: "
+        f"[discussion.md](discussion.md). Paper modes: "
+        + "; ".join(f"{name}: `{spec}`" for name, spec in POLICIES.items() if "paper" in name)
+        + "."
     )
-    (arguments.results / "pcc.md").write_text(f"{about}\n\n{text}")
-    quarter = lambda run, policy: next(
-        100 * row["hit_ratio"]
-        for row in run["results"]
-        if row["policy"] == policy and row["cache_blocks"] == run["sizes"][2]["cache_blocks"]
-    )
-    groups = {name: [quarter(run, policy) for policy in POLICIES] for name, run in reports.items()}
-    plot.bars(
-        arguments.results / "hit_ratios.svg",
-        "Hit ratio in a cache of a quarter of the data",
-        "%",
-        groups,
-        POLICIES,
-    )
-    for of, noun in (("objects", "files"), ("sites", "call sites")):
-        sums = {name: run["distributions"][of] for name, run in reports.items()}
-        drawn = {
-            name: [
-                (row, 100 * sum / found["references"][-1])
-                for row, sum in zip(found["rows"], found["references"])
-            ]
-            for name, found in sums.items()
-        }
-        file = arguments.results / f"{noun.replace(' ', '_')}.svg"
-        plot.lines(
-            file,
-            f"Share of the references by number of {noun}",
-            "%",
-            f"{noun}, the most referenced first",
-            drawn,
-            log=True,
-        )
-    plot.bars(
-        arguments.results / "sampling.svg",
-        "Hit ratio of PCC in a cache of a quarter of the data, by sampling period",
-        "%",
-        {name: [100 * ratio for ratio in row] for name, row in fig9.items()},
-        [f"T = {sample}" for sample in SAMPLES],
-    )
-    classified = {
-        f"{policy}: {which}": (policy, which)
-        for policy in ("ubm", "pcc")
-        for which in ("sequential", "looping", "other")
-    }
-    part = lambda found, which: 100 * found[which] / max(1, sum(found.values()))
-    plot.bars(
-        arguments.results / "classes.svg",
-        "Classes of references",
-        "%",
-        {
-            name: [part(classes(run, policy), which) for policy, which in classified.values()]
-            for name, run in reports.items()
-        },
-        list(classified),
-    )
+    (arguments.output / "pcc.md").write_text(f"{textwrap.fill(about, 100)}\n\n{text}")
+    draw(arguments.output, reports, grids)
 
 
 if __name__ == "__main__":
