@@ -67,7 +67,7 @@ pub(super) struct Gen {
     )]
     migrate_every: Option<u64>,
 
-    /// Run the programs in N queues: one after another in each [default: all at the same time]
+    /// Run the programs in N queues, one after another in each [default: all at once]
     ///
     /// Programs are dealt to the queues in turn, as jobs to processors.
     #[arg(

@@ -175,7 +175,7 @@ fn the_help_lists_every_pattern_and_every_program() {
               A program without iterations moves a thread after N of its requests.
 
           --queues <N>
-              Run the programs in N queues: one after another in each [default: all at the same time]
+              Run the programs in N queues, one after another in each [default: all at once]
 
               Programs are dealt to the queues in turn, as jobs to processors.
 
