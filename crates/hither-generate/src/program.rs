@@ -43,6 +43,7 @@ pub static PROGRAMS: &[Program] = &[
     parallel_grep::ENTRY,
     shared_files::ENTRY,
     memory::stencil::ENTRY,
+    memory::sweeps::ENTRY,
     web_server::ENTRY,
 ];
 

@@ -65,6 +65,8 @@ pub struct RequestOptions {
     pub nodes: Option<u32>,
     /// As [`MixOptions::migrate_every`] [default: never].
     pub migrate_every: Option<u64>,
+    /// As [`MixOptions::queues`], at least 1 [default: all programs begin together].
+    pub queues: Option<u32>,
     /// Seed of all random numbers.
     pub seed: u64,
 }
@@ -74,7 +76,7 @@ pub struct RequestOptions {
 pub enum Request {
     /// Patterns that take turns, and how many references they make.
     Patterns(Workload, u64),
-    /// Programs that run at the same time.
+    /// Programs that run at the same time, or in queues.
     Programs(ProgramMix),
 }
 
@@ -108,6 +110,7 @@ impl Request {
             ("threads", options.threads.is_some()),
             ("nodes", options.nodes.is_some()),
             ("migrations", options.migrate_every.is_some()),
+            ("queues", options.queues.is_some()),
         ];
         if let Some((what, _)) = given.into_iter().find(|(_, given)| *given) {
             let name = patterns[0].entry().name;
@@ -136,6 +139,9 @@ impl Request {
         if options.threads == Some(0) {
             return Err("a program has at least one thread".to_owned());
         }
+        if options.queues == Some(0) {
+            return Err("programs run in at least one queue".to_owned());
+        }
         let threads = options.threads.unwrap_or(0);
         if let Some(entry) = entries().find(|entry| threads > entry.threads_max.min(THREADS_MAX)) {
             let (name, most) = (entry.name, entry.threads_max.min(THREADS_MAX));
@@ -152,6 +158,7 @@ impl Request {
             nodes: options.nodes,
             seed: options.seed,
             migrate_every: options.migrate_every.unwrap_or(0),
+            queues: options.queues,
         };
         Ok(Request::Programs(ProgramMix::new(programs, mix)))
     }

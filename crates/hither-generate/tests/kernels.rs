@@ -8,7 +8,7 @@ use hither_trace::schema::{ACCESSES, ObjectKind};
 use hither_trace::{LoadOptions, Trace};
 
 /// Small variants of all, with three iterations and their number of constructs per iteration.
-const SMALL: [(&str, usize); 6] = [
+const SMALL: [(&str, usize); 7] = [
     (
         "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3,l2_kib=32}",
         5,
@@ -26,6 +26,7 @@ const SMALL: [(&str, usize); 6] = [
         3 * 3 + 4 + 2 * 8 + 7 + 3,
     ),
     ("stencil{points=48,iterations=3,l2_kib=32}", 3),
+    ("sweeps{kib=2048,iterations=3,l2_kib=32}", 3),
 ];
 
 fn mix(specs: &[&str], conditions: MixOptions) -> ProgramMix {
@@ -39,7 +40,7 @@ fn conditions(threads: u32, nodes: u32) -> MixOptions {
         threads: Some(threads),
         nodes: Some(nodes),
         seed: 1,
-        migrate_every: 0,
+        ..MixOptions::default()
     }
 }
 

@@ -379,6 +379,31 @@ fn workers_are_dealt_unevenly_on_request() {
 }
 
 #[test]
+fn the_programs_of_a_queue_run_one_after_another() {
+    let (long, short) = ("iozone{size_mib=4}", "iozone{size_mib=1}");
+    let conditions = MixOptions {
+        threads: Some(1),
+        queues: Some(2),
+        ..seeded(3)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let specs = [long, short, short, short];
+    mix(&specs, conditions).write(&path, false, |_| {}).unwrap();
+    let trace = Trace::load(&path, None, &LoadOptions::default()).unwrap();
+    assert!(!trace.meta().more.contains_key("out_of_order"));
+    let mut spans = vec![(usize::MAX, 0); 4];
+    for (at, access) in accesses(&trace).iter().enumerate() {
+        let span = &mut spans[access.process.index()];
+        *span = (span.0.min(at), span.1.max(at));
+    }
+    let after = |first: usize, then: usize| spans[first].1 < spans[then].0;
+    // The first queue has programs 0 and 2, the second one 1 and 3, which ends first.
+    assert!(after(0, 2) && after(1, 3), "{spans:?}");
+    assert!(!after(0, 1) && !after(0, 3), "{spans:?}");
+}
+
+#[test]
 fn threads_move_on_request() {
     let specs = ["web-server{requests=20,size_mib=4,small=0}"];
     let moves = |migrate_every: u64| {

@@ -25,7 +25,8 @@ hither gen compile 'parallel-grep{runs=20}' --nodes 4 -o mix.hither      # at th
 - `--nodes` is the number of nodes of the machine, by default one for each thread. Threads are dealt
   to the nodes in turn, over all programs of a mix, except where a program balances by itself.
 - The programs of a mix run at the same time, each with its own processes. Their accesses are merged
-  by time.
+  by time. With `--queues N` they are dealt to N queues in turn, and those of a queue run one after
+  another.
 - With `--migrate-every N` threads move to other nodes after N iterations. In programs without
   iterations they move after N requests of a thread.
 

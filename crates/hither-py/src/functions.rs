@@ -242,6 +242,7 @@ pub(crate) fn place(
         placements: placements.map_err(raise)?,
         sizes: parsed_sizes(py, &sizes)?,
         policies: replacements_or(py, &policies, || vec![registry::baseline()])?,
+        reclaims: running.costs.reclaims(),
     };
     placement::check_kind(&trace, &request.placements).map_err(raise)?;
     let block_bytes = u64::from(trace.options().block_bytes);
@@ -297,6 +298,7 @@ pub(crate) fn generate(
         threads,
         nodes,
         migrate_every: None,
+        queues: None,
         seed,
     };
     let request = parsed.and_then(|parts| Request::new(&parts, &options));

@@ -3,6 +3,7 @@
 use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, NEVER, Object};
+use hither_trace::schema::RegionReferences;
 use hither_trace::{Sampled, Trace};
 
 /// A sequence of block references that can be read in parts, in any order.
@@ -45,6 +46,12 @@ pub trait References: Sync {
         Vec::new()
     }
 
+    /// All references to regions of memory, hits of the caches included; empty if they are not
+    /// known.
+    fn region_references(&self) -> &[RegionReferences] {
+        &[]
+    }
+
     /// The object of a block, and the block's position in it.
     fn place_of(&self, block: Block) -> (Object, u32);
 
@@ -75,6 +82,7 @@ pub struct InMemory {
     knows: Needs,
     marks: Vec<Mark>,
     object_bytes: Vec<u64>,
+    region_references: Vec<RegionReferences>,
     /// By block.
     places: Vec<(Object, u32)>,
 }
@@ -106,6 +114,7 @@ impl InMemory {
             knows,
             marks: Vec::new(),
             object_bytes: Vec::new(),
+            region_references: Vec::new(),
             places,
         }
     }
@@ -119,6 +128,14 @@ impl InMemory {
     pub fn with_object_bytes(self, object_bytes: Vec<u64>) -> Self {
         InMemory {
             object_bytes,
+            ..self
+        }
+    }
+
+    /// The same accesses, as the misses among these references.
+    pub fn with_region_references(self, region_references: Vec<RegionReferences>) -> Self {
+        InMemory {
+            region_references,
             ..self
         }
     }
@@ -166,6 +183,10 @@ impl References for InMemory {
         self.object_bytes.clone()
     }
 
+    fn region_references(&self) -> &[RegionReferences] {
+        &self.region_references
+    }
+
     fn place_of(&self, block: Block) -> (Object, u32) {
         self.places[block.index()]
     }
@@ -210,6 +231,10 @@ impl References for Trace {
 
     fn marks(&self) -> &[Mark] {
         Trace::marks(self)
+    }
+
+    fn region_references(&self) -> &[RegionReferences] {
+        &self.meta().references
     }
 
     fn nodes(&self) -> usize {

@@ -48,6 +48,10 @@ pub struct Meta {
     /// How much of what the program read the trace has, where the recorder knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
+    /// All references to regions of memory, of which the accesses are the cache misses: only in
+    /// traces of programs whose caches were modelled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<RegionReferences>,
     /// Further values of the writer.
     #[serde(default)]
     pub more: serde_json::Map<String, serde_json::Value>,
@@ -69,6 +73,7 @@ impl Default for Meta {
             losses: Losses::default(),
             cut: None,
             seen: None,
+            references: Vec::new(),
             more: serde_json::Map::new(),
         }
     }
@@ -88,6 +93,19 @@ impl Meta {
         self.threads.push(ThreadRow { thread, ..row });
         thread
     }
+}
+
+/// The references to a region of memory, loads and stores, by page. Accesses to memory in a trace
+/// are usually cache misses: how many references hit the caches between them is not known from
+/// these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionReferences {
+    /// The region, an index into `objects.parquet`.
+    pub object: u32,
+    /// References to each of its pages, by all threads: hits and misses.
+    pub references: Vec<u64>,
+    /// The misses among them.
+    pub misses: Vec<u64>,
 }
 
 /// The machine that a trace was recorded on.

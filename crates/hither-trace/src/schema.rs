@@ -21,8 +21,8 @@ use hither_core::signature;
 use serde::{Deserialize, Serialize};
 
 pub use crate::meta::{
-    Cut, FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen,
-    ThreadRow, Touches,
+    Cut, FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow,
+    RegionReferences, Seen, ThreadRow, Touches,
 };
 use crate::table::{Column, ColumnType};
 

@@ -67,6 +67,7 @@ impl PlacementAnalysis {
             )?,
             sizes: if named { sizes.to_vec() } else { Vec::new() },
             policies: Vec::new(),
+            reclaims: placing.running.costs.reclaims(),
         };
         let block_bytes = u64::from(trace.options().block_bytes);
         let cases = cases(&request, block_bytes, trace.blocks_of_all())?;

@@ -28,6 +28,9 @@ pub struct PlacementRequest {
     pub sizes: Vec<Size>,
     /// The replacement policies of the nodes, for placements that do not choose victims themselves.
     pub policies: Vec<Spec>,
+    /// Whether pages are reclaimed where frames do not hold all pages of the trace at once.
+    /// Otherwise such a case is refused.
+    pub reclaims: bool,
 }
 
 /// The settings that all runs of a comparison share.
@@ -107,7 +110,7 @@ impl PlacementCase {
         self.configuration.spec.entry().target()
     }
 
-    /// The replacement policy of the nodes. Pages of memory are never evicted and have none.
+    /// The replacement policy of the nodes. Pages of memory have none: a clock reclaims them.
     pub fn policy(&self) -> Option<Spec> {
         (self.target() == Target::Files).then_some(self.configuration.replacement)
     }
@@ -147,7 +150,9 @@ pub fn cases(
                         Some(size) => capacity_of_size(*size, topology, block_bytes, distinct)?,
                         None => default_capacity(spec.entry().target(), topology, distinct)?,
                     };
-                    check_capacity(&spec, topology, &capacity, distinct, &size)?;
+                    if !request.reclaims {
+                        check_capacity(&spec, topology, &capacity, distinct, &size)?;
+                    }
                     cases.push(PlacementCase {
                         configuration: PlacementConfiguration {
                             spec,
@@ -210,8 +215,8 @@ fn default_capacity(
     Ok((capacity_by_share(topology, blocks)?, size.to_owned()))
 }
 
-/// Fails where the frames of all nodes together are fewer than the pages of the trace: pages of
-/// memory cannot be evicted.
+/// Fails where the frames of all nodes together are fewer than the pages of the trace. Without a
+/// price for pages that come back from swap, that is a mistake rather than a wish.
 fn check_capacity(
     spec: &PlacementSpec,
     topology: &Topology,
@@ -223,7 +228,8 @@ fn check_capacity(
     if spec.entry().target() == Target::Memory && frames < distinct {
         let nodes = topology.nodes() as u64;
         return Err(Error::Usage(format!(
-            "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
+            "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more, \
+             or --costs refault_ns=N for pages that come back from swap",
             counted(frames, "frame"),
             counted(nodes, "node"),
             counted(distinct, "page"),

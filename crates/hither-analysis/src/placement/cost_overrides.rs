@@ -41,6 +41,12 @@ impl CostOverrides {
         costs.map_err(|error| Error::Usage(error.to_string()))
     }
 
+    /// Whether a page that comes back from swap has a price: then pages may be reclaimed.
+    pub fn reclaims(&self) -> bool {
+        let mut names = self.0.split(',').filter_map(|part| part.split_once('='));
+        names.any(|(name, _)| name.trim() == "refault_ns")
+    }
+
     /// The costs of pages of memory.
     pub(super) fn pages(&self) -> Result<memory::MemoryCosts> {
         let costs = self.0.parse::<memory::MemoryCosts>();

@@ -90,6 +90,7 @@ impl TraceJob {
             placements: placement::placements_or_default(&self.placing.placements, defaults)?,
             sizes: self.sizes.clone(),
             policies: self.policies.clone(),
+            reclaims: self.placing.running.costs.reclaims(),
         })
     }
 

@@ -34,7 +34,10 @@
 //!   with a free frame; the rules above decide among nodes of equal distance. With one remote
 //!   distance, as on the thesis' machine, that makes no difference.
 //! - The sample is drawn from the pages of all nodes together, so a node's share of it is that of
-//!   its pages; a node without a sampled page keeps its last estimate.
+//!   its pages; a node without a sampled page keeps its last estimate. A page that is reclaimed
+//!   within the period leaves the sample.
+//! - Usage by the length of free lists, which section 4.5.3 considers, is the allocated share here:
+//!   the simulated kernel reclaims on demand, so what is free is what was not allocated.
 //! - The thesis treats programs of one thread. With several, the faults of all of them form one
 //!   order, in which each may extend its own sequence; "local" is the node of the faulting thread.
 
@@ -306,8 +309,8 @@ impl Placement for CacheAware {
         self.usage.served(access.block, from, nodes);
     }
 
-    fn on_removed(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
-        self.usage.gone(block, nodes);
+    fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+        self.usage.gone(block, at, nodes);
         if nodes.home(block).is_none()
             && let Some(process) = self.remote[block.index()].take()
         {
@@ -325,7 +328,9 @@ impl Placement for CacheAware {
         let decided =
             |class| count(&|state| matches!(state, RegionState::Decided(tier) if *tier == class));
         let limited = self.applications.iter().filter(|of| of.limited).count();
-        vec![
+        let in_use = self.usage.in_use();
+        let in_use = in_use.map(|share| ("sampled_in_use_permille", (1e3 * share).round() as u64));
+        let counts = [
             ("remote_regions", decided(RegionTier::Remote)),
             ("local_regions", decided(RegionTier::Local)),
             (
@@ -333,7 +338,8 @@ impl Placement for CacheAware {
                 count(&|state| matches!(state, RegionState::Watched(_))),
             ),
             ("limited_applications", limited as u64),
-        ]
+        ];
+        counts.into_iter().chain(in_use).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 use hither_core::placement::EpochKind;
 use hither_core::random::{Random, mix};
 
-use hither_trace::schema::{AccessRow, ObjectKind, ObjectRow};
+use hither_trace::schema::{AccessRow, ObjectKind, ObjectRow, RegionReferences};
 
 /// Rows per batch. An event loop should commit after as many.
 pub(crate) const BATCH_ROWS: usize = 1 << 14;
@@ -31,6 +31,8 @@ pub(super) struct RowBatch {
     /// The process of each thread.
     pub(super) threads: Vec<u32>,
     pub(super) rows: Vec<AccessRow>,
+    /// References to its regions, by the program's numbers of them.
+    pub(super) references: Vec<RegionReferences>,
     /// The share of the work that is done, from 0 to 1.
     pub(super) done: f64,
 }
@@ -158,6 +160,11 @@ impl Execution {
     /// Creates a region of memory, in the way of [`Execution::file`].
     pub(crate) fn region(&mut self, name: impl Into<String>, bytes: u64) -> u32 {
         self.object(ObjectKind::Memory, name.into(), bytes)
+    }
+
+    /// Says how often a region's pages were referenced, hits of the caches included.
+    pub(crate) fn references(&mut self, references: RegionReferences) {
+        self.batch.references.push(references);
     }
 
     fn object(&mut self, kind: ObjectKind, name: String, size: u64) -> u32 {

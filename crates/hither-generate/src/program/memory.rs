@@ -1,8 +1,9 @@
 //! Threaded programs that are executed over arrays in simulated memory. Each load and store goes
 //! through modelled caches. The misses, by page, are the trace.
 //!
-//! Each program computes real results, which its tests check. So its sharing of pages, by construct
-//! and thread, is real as well. The file of a program says what is simpler than in the original.
+//! Each program but [`sweeps`] computes real results, which its tests check. So its sharing of
+//! pages, by construct and thread, is real as well. The file of a program says what is simpler than
+//! in the original.
 //!
 //! - [`cache`]: the private caches of the processors, coherent by a directory;
 //! - [`team`]: threads in parallel constructs, their time, and the rows of their misses;
@@ -22,6 +23,7 @@ mod kernel;
 pub(super) mod matmul;
 pub(super) mod multigrid;
 pub(super) mod stencil;
+pub(super) mod sweeps;
 mod team;
 
 #[cfg(test)]
@@ -70,7 +72,7 @@ mod tests {
             );
             seen += 1;
         }
-        assert_eq!(seen, 6);
+        assert_eq!(seen, 7);
     }
 
     /// The rows of a program's initialisation and of two iterations.
@@ -125,5 +127,6 @@ mod tests {
         is_gathered::<matmul::Matmul>("matmul{rows=40,block=16}");
         is_gathered::<multigrid::Multigrid>("multigrid{levels=3}");
         is_gathered::<stencil::Stencil>("stencil{points=24}");
+        is_gathered::<sweeps::Sweeps>("sweeps{like=turb3d,kib=576}");
     }
 }

@@ -22,7 +22,8 @@ use hither_trace::Trace;
 use hither_trace::TraceBuilder;
 use hither_trace::Writer;
 use hither_trace::schema::{
-    AccessRow, Machine, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
+    AccessRow, Machine, MemoryNode, Meta, ObjectRow, ProcessRow, RegionReferences, RowOp, SiteRow,
+    ThreadRow,
 };
 
 /// Batches that a program may be ahead of the merge.
@@ -43,9 +44,12 @@ pub struct MixOptions {
     /// Threads migrate to other nodes after that number of iterations, or in programs without
     /// iterations after that number of their own requests. 0: never.
     pub migrate_every: u64,
+    /// Queues that the programs are dealt to in turn. The programs of a queue run one after
+    /// another, as a list of jobs on a processor. `None`: all programs begin together.
+    pub queues: Option<u32>,
 }
 
-/// Programs that run at the same time.
+/// Programs that run at the same time, or in queues.
 #[derive(Clone, Debug)]
 pub struct ProgramMix {
     programs: Vec<ProgramSpec>,
@@ -57,12 +61,13 @@ impl ProgramMix {
     ///
     /// # Panics
     ///
-    /// Panics without a program, with 0 threads or nodes, or with more threads than a program can
-    /// have.
+    /// Panics without a program, with 0 threads, nodes or queues, or with more threads than a
+    /// program can have.
     pub fn new(programs: &[ProgramSpec], conditions: MixOptions) -> ProgramMix {
         assert!(!programs.is_empty(), "a mix has a program");
         assert!(conditions.threads != Some(0), "a program has a thread");
         assert!(conditions.nodes != Some(0), "a machine has a node");
+        assert!(conditions.queues != Some(0), "a program has a queue");
         let mix = ProgramMix {
             programs: programs.to_vec(),
             conditions,
@@ -139,7 +144,9 @@ impl ProgramMix {
                 });
                 feeds.push(ProgramFeed::new(batches));
             }
-            merge(feeds, sink, progress)
+            let queues = self.conditions.queues;
+            let queues = queues.map_or(feeds.len(), |queues| queues as usize);
+            merge(feeds, queues, sink, progress)
         })
     }
 
@@ -157,6 +164,7 @@ impl ProgramMix {
                 "migrate-every",
                 Some(conditions.migrate_every).filter(|&every| every > 0),
             ),
+            ("queues", conditions.queues.map(u64::from)),
         ];
         for (name, number) in numbers {
             if let Some(number) = number {
@@ -192,12 +200,15 @@ impl ProgramMix {
 /// The batches of a program, and the trace's numbers of what it created.
 struct ProgramFeed {
     batches: Receiver<RowBatch>,
+    /// When the program begins. `None`: after another one of its queue, which has not ended.
+    start_ns: Option<u64>,
     rows: VecDeque<AccessRow>,
     /// An object without a number has no access yet.
     objects: Vec<(ObjectRow, Option<u32>)>,
     sites: Vec<u32>,
     processes: Vec<u32>,
     threads: Vec<u32>,
+    references: Vec<RegionReferences>,
     done: f64,
 }
 
@@ -205,11 +216,13 @@ impl ProgramFeed {
     fn new(batches: Receiver<RowBatch>) -> ProgramFeed {
         ProgramFeed {
             batches,
+            start_ns: None,
             rows: VecDeque::new(),
             objects: Vec::new(),
             sites: vec![0],
             processes: Vec::new(),
             threads: Vec::new(),
+            references: Vec::new(),
             done: 0.0,
         }
     }
@@ -249,24 +262,32 @@ impl ProgramFeed {
                     ..ThreadRow::default()
                 }));
             }
+            self.references.extend(batch.references);
             self.rows = batch.rows.into();
             self.done = batch.done;
         }
         news
     }
 
-    /// The row with the numbers of the trace.
+    /// The time of the next row in the trace, if the program runs.
+    fn next_ns(&self) -> Option<u64> {
+        Some(self.start_ns? + self.rows.front()?.time_ns)
+    }
+
+    /// The row with the time and the numbers of the trace.
     fn numbered(&mut self, row: AccessRow, sink: &mut dyn Sink) -> AccessRow {
+        let time_ns = row.time_ns + self.start_ns.unwrap_or_default();
         let object = match self.objects.get_mut(row.object as usize) {
             Some((object, number)) if row.op != RowOp::Mark => *number.get_or_insert_with(|| {
                 sink.add_object(ObjectRow {
-                    first_seen_ns: row.time_ns,
+                    first_seen_ns: time_ns,
                     ..std::mem::take(object)
                 })
             }),
             _ => 0,
         };
         AccessRow {
+            time_ns,
             process: self.processes[row.process as usize],
             thread: self.threads[row.thread as usize],
             site: self.sites[row.site as usize],
@@ -276,27 +297,57 @@ impl ProgramFeed {
     }
 }
 
+/// Begins the program `at`, or the next one of its queue that does anything.
+fn start(feeds: &mut [ProgramFeed], at: usize, queues: usize, now_ns: u64) {
+    for feed in feeds.iter_mut().skip(at).step_by(queues) {
+        feed.start_ns = Some(now_ns);
+        if !feed.rows.is_empty() {
+            return;
+        }
+    }
+}
+
 fn merge(
     mut feeds: Vec<ProgramFeed>,
+    queues: usize,
     sink: &mut dyn Sink,
     mut progress: impl FnMut(f64),
 ) -> Result<()> {
     for feed in &mut feeds {
         feed.fetch(sink);
     }
+    (0..queues).for_each(|queue| start(&mut feeds, queue, queues, 0));
     loop {
         let heads = feeds.iter().enumerate();
-        let heads = heads.filter_map(|(at, feed)| Some((feed.rows.front()?.time_ns, at)));
+        let heads = heads.filter_map(|(at, feed)| Some((feed.next_ns()?, at)));
         let Some((_, at)) = heads.min() else {
-            return Ok(());
+            break;
         };
         let feed = &mut feeds[at];
         let row = feed.rows.pop_front().expect("it has a row");
         let row = feed.numbered(row, sink);
         sink.request(&row)?;
-        if feed.rows.is_empty() && feed.fetch(sink) {
+        if !feed.rows.is_empty() {
+            continue;
+        }
+        let news = feed.fetch(sink);
+        if feed.rows.is_empty() {
+            start(&mut feeds, at + queues, queues, row.time_ns);
+        }
+        if news {
             let done: f64 = feeds.iter().map(|feed| feed.done).sum();
             progress(done / feeds.len() as f64);
         }
     }
+    for feed in &mut feeds {
+        // A region without an access is no object of the trace.
+        let objects = &feed.objects;
+        sink.meta()
+            .references
+            .extend(feed.references.drain(..).filter_map(|of| {
+                let object = objects[of.object as usize].1?;
+                Some(RegionReferences { object, ..of })
+            }));
+    }
+    Ok(())
 }

@@ -8,8 +8,12 @@
 //! act on accesses (the thread waits) and at epochs (all threads wait): at the marks of the trace,
 //! or by time if it has none.
 //!
+//! Between misses a thread computes, for a constant time or for as many references as the modelled
+//! caches of the trace served. Nodes may have caches of remote lines (`network_cache`).
+//!
 //! In a trace of several processes each has its own iterations, counters and barriers. The pages
-//! that a process touched first are freed after its last access.
+//! that a process touched first are freed after its last access. A process that begins after
+//! another one has ended begins at the end of that.
 //!
 //! At marks that end constructs or iterations, the threads of the process wait for each other. A
 //! trace without marks has no barriers, and its modelled time is that of its slowest thread.
@@ -23,6 +27,7 @@ mod costs;
 mod engine;
 mod epochs;
 mod frames;
+mod network_cache;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -48,6 +53,13 @@ pub fn run(
     options: &PlacementOptions<'_>,
 ) -> Result<PlacementOutcome, Error> {
     configuration.check(references, Target::Memory)?;
+    if costs.reference_ns > 0 && references.region_references().is_empty() {
+        return Err(Error::Lacks {
+            policy: configuration.spec.entry().name,
+            what: "the references that hit the caches (`reference_ns`)",
+            advice: ": traces of memory programs by `hither gen` do",
+        });
+    }
     let source = Source::new(references, configuration, Needs::NOTHING, options);
     let known = source.known(configuration.spec.needs().totals)?;
     let policy = configuration.spec.build_memory(&PlacementSettings {

@@ -148,6 +148,8 @@ pub struct ProcessTotals {
     pub remote: u64,
     /// Its misses.
     pub misses: u64,
+    /// Modelled time before its first access, from the start of the run.
+    pub start_ns: u64,
     /// Modelled time of its last access, from the start of the run.
     pub end_ns: u64,
 }

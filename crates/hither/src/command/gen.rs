@@ -30,7 +30,7 @@ use crate::ui::Ui;
 pub(super) struct Gen {
     /// A pattern or program, such as loop or 'zipf{skew=0.9}'
     ///
-    /// Several patterns take turns, several programs run at the same time.
+    /// Several patterns take turns, several programs run at the same time, or in --queues.
     #[arg(value_name = "GENERATOR", required = true)]
     parts: Vec<RequestPart>,
 
@@ -66,6 +66,17 @@ pub(super) struct Gen {
         help_heading = PROGRAMS_HEADING
     )]
     migrate_every: Option<u64>,
+
+    /// Run the programs in N queues, one after another in each [default: all at once]
+    ///
+    /// Programs are dealt to the queues in turn, as jobs to processors.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = PROGRAMS_HEADING
+    )]
+    queues: Option<u32>,
 
     /// Seed of the random numbers; the same seed gives the same bytes
     #[arg(long, value_name = "SEED", default_value_t = 1)]
@@ -194,6 +205,7 @@ impl Gen {
             threads: self.threads,
             nodes: self.nodes,
             migrate_every: self.migrate_every,
+            queues: self.queues,
             seed: self.seed,
         };
         Request::new(&self.parts, &options).map_err(Usage)

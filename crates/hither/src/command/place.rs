@@ -81,6 +81,7 @@ impl Subcommand for Place {
             placements,
             sizes: self.caches.sizes_as_written().to_vec(),
             policies: self.caches.policies(|| vec![registry::baseline()]),
+            reclaims: self.placing.running().costs.reclaims(),
         };
         let block_bytes = u64::from(trace.options().block_bytes);
         if trace.references() == 0 {

@@ -145,7 +145,7 @@ fn the_help_lists_every_pattern_and_every_program() {
       <GENERATOR>...
               A pattern or program, such as loop or 'zipf{skew=0.9}'
 
-              Several patterns take turns, several programs run at the same time.
+              Several patterns take turns, several programs run at the same time, or in --queues.
 
     Options:
       -n, --references <N>
@@ -173,6 +173,11 @@ fn the_help_lists_every_pattern_and_every_program() {
               Move the threads of programs to other nodes every N iterations [default: never]
 
               A program without iterations moves a thread after N of its requests.
+
+          --queues <N>
+              Run the programs in N queues, one after another in each [default: all at once]
+
+              Programs are dealt to the queues in turn, as jobs to processors.
 
     Output:
           --format <NAME>

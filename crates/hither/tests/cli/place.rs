@@ -311,7 +311,8 @@ fn sizes_warm_ups_and_costs_that_make_no_sense_are_refused() {
                 "place loop.trace --nodes 2 --placement first-touch -s 4",
                 2,
                 "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: \
-                 `first-touch` needs 5 a node or more",
+                 `first-touch` needs 5 a node or more, or --costs refault_ns=N for pages that \
+                 come back from swap",
             ),
             (
                 "place loop.trace --nodes 2 --placement one-step -s 1B",

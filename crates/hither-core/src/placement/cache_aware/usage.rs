@@ -36,6 +36,8 @@ struct Sampler {
     touched: Vec<u32>,
     /// By node: the share that was touched in the last period.
     in_use: Vec<f64>,
+    /// By node: its pages at the beginning of the period.
+    pages: Vec<u32>,
     overhead_ns: u64,
 }
 
@@ -53,6 +55,7 @@ impl Usage {
             sampled: vec![0; nodes],
             touched: vec![0; nodes],
             in_use: vec![1.0; nodes],
+            pages: vec![0; nodes],
             overhead_ns: 0,
         };
         Usage {
@@ -68,6 +71,17 @@ impl Usage {
             .as_ref()
             .map_or(1.0, |sampler| sampler.in_use[node.index()]);
         allocated * in_use
+    }
+
+    /// The share of all allocated pages that the last samples found in use. None without samples.
+    pub(super) fn in_use(&self) -> Option<f64> {
+        let sampler = self.sampler.as_ref()?;
+        let pages = sampler.pages.iter().map(|&pages| f64::from(pages));
+        let all: f64 = pages.clone().sum();
+        let used = pages
+            .zip(&sampler.in_use)
+            .map(|(pages, share)| pages * share);
+        (all > 0.0).then(|| used.sum::<f64>() / all)
     }
 
     /// Blocks are numbered below `blocks` from now on.
@@ -111,12 +125,16 @@ impl Usage {
         }
     }
 
-    /// A copy left a node: a page that no node holds can no longer be touched.
-    pub(super) fn gone(&mut self, block: Block, nodes: &Nodes) {
+    /// A copy left a node. A page that no node holds can no longer be touched, and no longer counts
+    /// in the sample: what is reclaimed early in a period would otherwise seem unused.
+    pub(super) fn gone(&mut self, block: Block, at: Node, nodes: &Nodes) {
         if let Some(sampler) = &mut self.sampler
             && nodes.home(block).is_none()
+            && std::mem::take(&mut sampler.unmapped[block.index()])
         {
-            sampler.unmapped[block.index()] = false;
+            // A page that had migrated was drawn on another node.
+            let sampled = &mut sampler.sampled[at.index()];
+            *sampled = sampled.saturating_sub(1);
         }
     }
 
@@ -137,6 +155,9 @@ impl Sampler {
                 let part = f64::from(self.touched[node]) / f64::from(self.sampled[node]);
                 self.in_use[node] = part.min(1.0);
             }
+        }
+        for (pages, node) in self.pages.iter_mut().zip(nodes.all()) {
+            *pages = nodes.used(node);
         }
         self.sampled.fill(0);
         self.touched.fill(0);
@@ -215,6 +236,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reclaimed_leaves_the_sample() {
+        let mut nodes = full(1, 4);
+        let mut usage = Usage::new(1, 4, 1.0, 100);
+        (0..4).for_each(|block| usage.placed(Block(block)));
+        usage.tick(&nodes);
+        let drawn = |usage: &Usage| {
+            let sampler = usage.sampler.as_ref().unwrap();
+            (0..4)
+                .filter(|&page| sampler.unmapped[page as usize])
+                .collect::<Vec<u32>>()
+        };
+        let all = drawn(&usage);
+        assert!(all.len() > 1);
+        for &block in &all[1..] {
+            nodes.remove(Block(block), Node(0));
+            usage.gone(Block(block), Node(0), &nodes);
+        }
+        usage.served(Block(all[0]), Node(0), &nodes);
+        nodes.set_now_ns(100);
+        usage.tick(&nodes);
+        assert_eq!(usage.in_use(), Some(1.0));
+    }
+
+    #[test]
     fn follows_a_working_set() {
         // Figure 5.13: a sample of 1 % tracks a working set that grows and shrinks.
         let frames = 20_000;
@@ -229,6 +274,8 @@ mod tests {
             nodes.set_now_ns(100 * (period as u64 + 1));
             usage.tick(&nodes);
             let (estimate, truth) = (usage.of(Node(0), &nodes), f64::from(tenths) / 10.0);
+            let in_use = usage.in_use().unwrap();
+            assert!((in_use - estimate).abs() < 1e-9, "one node, which is full");
             // 200 pages: three standard errors are 0.11 at most.
             assert!((estimate - truth).abs() < 0.11, "{estimate} for {truth}");
         }

@@ -9,7 +9,7 @@ use super::cache;
 use super::team::{Team, TeamSettings};
 use crate::program::definition::Program;
 use crate::program::execution::{Execution, Stopped};
-use hither_trace::schema::RowOp;
+use hither_trace::schema::{RegionReferences, RowOp};
 
 /// Threads by default.
 pub(super) const THREADS: u32 = 16;
@@ -100,9 +100,11 @@ pub(super) fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Resu
     let nodes = |execution: &Execution| (0..threads).map(|thread| execution.node(thread)).collect();
     let mut before: Vec<u32> = nodes(execution);
     let mut sites = Vec::new();
-    for region in team.regions() {
-        execution.region(format!("{}.{}", K::PROGRAM.name, region.name), region.bytes);
-    }
+    let names = team.regions().iter().map(|region| {
+        let name = format!("{}.{}", K::PROGRAM.name, region.name);
+        execution.region(name, region.bytes)
+    });
+    let objects: Vec<u32> = names.collect();
     let iterations = shared(0);
     for iteration in 0..=iterations {
         match iteration.checked_sub(1) {
@@ -128,6 +130,14 @@ pub(super) fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Resu
             team.moved(&before, &after);
             before = after;
         }
+    }
+    for (&object, region) in objects.iter().zip(team.regions()) {
+        let (references, misses) = team.references(region);
+        execution.references(RegionReferences {
+            object,
+            references: references.to_vec(),
+            misses: misses.to_vec(),
+        });
     }
     Ok(())
 }

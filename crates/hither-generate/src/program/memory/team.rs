@@ -13,7 +13,9 @@
 //!
 //! The result is the misses. A thread's misses on one page within a slice of its time are one row,
 //! at the time of the first miss. A loop over several arrays misses on their pages in turn, and one
-//! row per miss would make the trace ten times as long without saying more.
+//! row per miss would make the trace ten times as long without saying more. References that hit are
+//! only counted, by page: with the misses they give the miss rates of regions, and the computation
+//! between misses.
 
 use std::ops::Range;
 
@@ -102,6 +104,9 @@ pub(super) struct Team {
     regions: Vec<Region>,
     /// By page: the number of its region.
     region_of: Vec<u32>,
+    /// By page: its references, and the misses among them.
+    referenced: Vec<u64>,
+    missed: Vec<u64>,
     sites: Vec<&'static str>,
     site: u32,
     slice_ns: u64,
@@ -144,6 +149,8 @@ impl Team {
             clock_ns: 0,
             regions: Vec::new(),
             region_of: vec![u32::MAX],
+            referenced: vec![0],
+            missed: vec![0],
             sites: Vec::new(),
             site: 0,
             slice_ns: settings.slice_ns,
@@ -160,6 +167,8 @@ impl Team {
         let region = self.regions.len() as u32;
         let pages = first_page as usize + bytes.div_ceil(PAGE_BYTES);
         self.region_of.resize(pages, region);
+        self.referenced.resize(pages, 0);
+        self.missed.resize(pages, 0);
         self.caches.extend(pages as u32);
         self.regions.push(Region {
             name,
@@ -193,6 +202,13 @@ impl Team {
         &self.regions
     }
 
+    /// The references to the pages of a region so far, and the misses among them.
+    pub(super) fn references(&self, region: &Region) -> (&[u64], &[u64]) {
+        let first = region.first_page as usize;
+        let pages = first..first + (region.bytes as usize).div_ceil(PAGE_BYTES);
+        (&self.referenced[pages.clone()], &self.missed[pages])
+    }
+
     /// The names of the constructs so far. The `site` of a row is an index into them.
     pub(super) fn sites(&self) -> &[&'static str] {
         &self.sites
@@ -213,6 +229,7 @@ impl Team {
     #[inline(always)]
     pub(super) fn load(&mut self, line: u32) {
         self.clock_ns += ACCESS_NS;
+        self.referenced[(line / PAGE_LINES) as usize] += 1;
         let served = self.caches.load(line);
         if served != ServedBy::L1 {
             self.pay(line, served, false);
@@ -223,6 +240,7 @@ impl Team {
     #[inline(always)]
     pub(super) fn store(&mut self, line: u32) {
         self.clock_ns += ACCESS_NS;
+        self.referenced[(line / PAGE_LINES) as usize] += 1;
         let served = self.caches.store(line);
         if served != ServedBy::L1 {
             self.pay(line, served, true);
@@ -243,6 +261,7 @@ impl Team {
     }
 
     fn missed(&mut self, line: u32, store: bool, first_ns: u64) {
+        self.missed[(line / PAGE_LINES) as usize] += 1;
         let key = line / PAGE_LINES * 2 + u32::from(store);
         let slice = &mut self.threads[self.working].slice;
         if let Some(at) = slice.keys.iter().position(|&open| open == key) {
@@ -504,6 +523,8 @@ mod tests {
             (0..16).for_each(|at| array.store(team, page * PAGE_BYTES / 8 + at, 1.0));
         });
         let rows = team.take_rows();
+        let region = team.regions()[0];
+        assert_eq!(team.references(&region), (&[16; 3][..], &[2; 3][..]));
         let expected = |thread: u32| AccessRow {
             time_ns: 1,
             thread,

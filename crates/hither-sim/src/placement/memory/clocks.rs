@@ -41,10 +41,13 @@ pub(super) struct Clocks {
     threads: Vec<ThreadClock>,
     /// The latest clock.
     now_ns: u64,
-    /// The last barrier of each process, and of any process: the start of new threads and new
-    /// processes.
-    barriers_ns: Vec<u64>,
+    /// The last barrier of each process that has begun, and of any process: the start of new
+    /// threads and new processes.
+    barriers_ns: Vec<Option<u64>>,
     latest_barrier_ns: u64,
+    /// The ends of processes. A process that begins later takes the place of the one that ended
+    /// last.
+    ended_ns: Vec<u64>,
     moved: Vec<ThreadMigration>,
     load: Load,
 }
@@ -64,6 +67,7 @@ impl Clocks {
             now_ns: 0,
             barriers_ns: Vec::new(),
             latest_barrier_ns: 0,
+            ended_ns: Vec::new(),
             moved: Vec::new(),
             load: Load::new(threads, nodes, service_ns),
         }
@@ -92,11 +96,14 @@ impl Clocks {
         if thread.node_before == NOWHERE {
             let process = access.process.index();
             if process >= self.barriers_ns.len() {
-                self.barriers_ns.resize(process + 1, self.latest_barrier_ns);
+                self.barriers_ns.resize(process + 1, None);
             }
+            let barrier = &mut self.barriers_ns[process];
+            let start_ns = *barrier
+                .get_or_insert_with(|| self.ended_ns.pop().unwrap_or(self.latest_barrier_ns));
             thread.process = access.process;
             thread.node_before = access.node;
-            thread.now_ns = self.barriers_ns[process];
+            thread.now_ns = start_ns;
             thread.waits_added_ns = thread.now_ns;
         }
     }
@@ -143,7 +150,7 @@ impl Clocks {
             thread.now_ns = slowest + ns;
             thread.waits_added_ns = thread.now_ns;
         }
-        self.barriers_ns[process.index()] = slowest + ns;
+        self.barriers_ns[process.index()] = Some(slowest + ns);
         self.latest_barrier_ns = self.latest_barrier_ns.max(slowest + ns);
         self.now_ns = self.now_ns.max(slowest + ns);
     }
@@ -161,6 +168,13 @@ impl Clocks {
     pub(super) fn of_ns(&self, process: Process) -> u64 {
         let its = self.threads.iter().filter(|of| of.is_of(Some(process)));
         its.map(|of| of.now_ns).max().unwrap_or(0)
+    }
+
+    /// A process ended. Returns its time.
+    pub(super) fn ended(&mut self, process: Process) -> u64 {
+        let now_ns = self.of_ns(process);
+        self.ended_ns.push(now_ns);
+        now_ns
     }
 
     /// The threads (of a process, or all) that changed nodes since the last call, by number; and
@@ -326,5 +340,26 @@ mod tests {
         assert_eq!((times(&clocks), clocks.now_ns()), (vec![35, 35, 50], 50));
         clocks.pass_all(1);
         assert_eq!(times(&clocks), [36, 36, 51]);
+    }
+
+    #[test]
+    fn a_process_begins_where_another_one_ended_or_at_the_latest_barrier() {
+        let mut clocks = Clocks::new(4, 1, 0);
+        let begin = |clocks: &mut Clocks, number: u32| {
+            clocks.seen(&Access {
+                thread: Thread(number),
+                process: Process(number),
+                ..Access::bare(0, hither_core::Block(0))
+            });
+            clocks.of_ns(Process(number))
+        };
+        begin(&mut clocks, 0);
+        begin(&mut clocks, 1);
+        clocks.pass(Thread(0), 10);
+        clocks.pass(Thread(1), 50);
+        clocks.barrier(Process(1), 0);
+        assert_eq!(clocks.ended(Process(0)), 10);
+        assert_eq!(begin(&mut clocks, 2), 10, "in the place of process 0");
+        assert_eq!(begin(&mut clocks, 3), 50, "nobody else ended");
     }
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::costs::{CostsError, changed};
 
+/// The largest network cache: the places of its lines are simulated one by one.
+const NETWORK_CACHE_KIB_MAX: u32 = 1 << 20;
+
 /// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; the
 /// others keep their defaults.
 ///
@@ -17,6 +20,10 @@ use crate::placement::costs::{CostsError, changed};
 pub struct MemoryCosts {
     /// Computation of a thread between two accesses that miss its caches.
     pub compute_ns: u32,
+    /// Computation of a thread for each reference to memory, hits of its caches included. Between
+    /// two misses on a page lie as many references as its miss rate says, which the trace must
+    /// know. 0: `compute_ns` is all.
+    pub reference_ns: u32,
     /// The first touch of a page: trap, frame, zeroing.
     pub fault_ns: u32,
     /// A touch of a reclaimed page, which is read from swap.
@@ -36,6 +43,14 @@ pub struct MemoryCosts {
     pub lines_in_flight: u32,
     /// How long one access occupies a node's memory. 0: no contention.
     pub service_ns: u32,
+    /// Size of the cache of remote lines that each node has, a *network cache* (cache-aware thesis,
+    /// section 2.3.1). 0: none.
+    pub network_cache_kib: u32,
+    /// Latency of a remote access that the network cache serves.
+    pub network_cache_ns: u32,
+    /// Whether the page that is reclaimed is, among those that were not used lately, one that
+    /// another node uses (cache-aware thesis, section 4.6.3).
+    pub remote_victims: bool,
     /// The share of the time of moves at epochs that is hidden behind computation: another thread
     /// works on a processor that would idle (UPM paper, section 4). Moves on an access are never
     /// hidden.
@@ -46,6 +61,7 @@ impl Default for MemoryCosts {
     fn default() -> Self {
         MemoryCosts {
             compute_ns: 0,
+            reference_ns: 0,
             fault_ns: 1_000,
             refault_ns: 100_000,
             call_ns: 44_000,
@@ -55,6 +71,9 @@ impl Default for MemoryCosts {
             line_bytes: 64,
             lines_in_flight: 10,
             service_ns: 5,
+            network_cache_kib: 0,
+            network_cache_ns: 0,
+            remote_victims: false,
             hidden: 0.0,
         }
     }
@@ -74,6 +93,10 @@ impl FromStr for MemoryCosts {
     fn from_str(text: &str) -> Result<Self, CostsError> {
         const EXAMPLE: &str = "fault_ns=1000,batched=false";
         let costs = changed(&MemoryCosts::default(), text, EXAMPLE)?;
+        if costs.network_cache_kib > NETWORK_CACHE_KIB_MAX {
+            let why = format!("network_cache_kib is at most {NETWORK_CACHE_KIB_MAX} (1 GiB)");
+            return Err(CostsError::new(text, EXAMPLE, why));
+        }
         match costs.hidden {
             0.0..=1.0 => Ok(costs),
             hidden => Err(CostsError::new(
@@ -105,6 +128,7 @@ mod tests {
             "fault_ns",
             "fault_ns=x",
             "hidden=2",
+            "network_cache_kib=1048577",
             "page_ns=1,page_ns=2",
         ] {
             assert!(wrong.parse::<MemoryCosts>().is_err(), "{wrong}");

@@ -6,6 +6,7 @@ use hither_core::{Access, Block, Node, Op, Process};
 use super::clocks::{Clocks, Waiting};
 use super::costs::MemoryCosts;
 use super::frames::Frames;
+use super::network_cache::NetworkCaches;
 use crate::placement::report::{PlacementOutcome, ProcessTotals};
 use crate::placement::timeline::Timeline;
 use crate::placement::{PlacementConfiguration, PlacementOptions};
@@ -28,6 +29,11 @@ pub(super) struct Engine {
     /// Pages touched before, and pages written since they were last read from swap.
     pub(super) seen: Vec<bool>,
     pub(super) dirty: Vec<bool>,
+    /// By page: the computation before each miss on it, besides `compute_ns`. Empty: none.
+    think_ns: Vec<u32>,
+    /// By page: the node that used it last. Empty if nobody asks.
+    user: Vec<Node>,
+    network_caches: Option<NetworkCaches>,
     /// Free frames of all nodes.
     pub(super) free: u64,
     /// References done.
@@ -79,6 +85,16 @@ impl Engine {
             page_bytes: references.block_bytes(),
             seen: vec![false; blocks as usize],
             dirty: vec![false; blocks as usize],
+            think_ns: think_ns(references, costs.reference_ns),
+            user: vec![
+                Node(0);
+                if costs.remote_victims {
+                    blocks as usize
+                } else {
+                    0
+                }
+            ],
+            network_caches: NetworkCaches::new(nodes, blocks, references.block_bytes(), costs),
             free: configuration
                 .capacity
                 .iter()
@@ -118,6 +134,11 @@ impl Engine {
         } = *access;
         self.clocks.seen(access);
         self.nodes.set_now_ns(self.clocks.now_ns());
+        if let Some(of) = self.timeline.processes.get_mut(access.process.index())
+            && of.local + of.remote + of.misses == 0
+        {
+            of.start_ns = self.clocks.of_ns(access.process);
+        }
         let holder = self.nodes.nearest(block, node);
         let (from, missed) = match holder {
             Some(from) => (from, 0),
@@ -125,7 +146,16 @@ impl Engine {
         };
         let latency_ns = u64::from(self.nodes.topology().latency_ns(node, from));
         let hits = u64::from(count) - missed.min(u64::from(count));
-        let hit_ns = hits * latency_ns;
+        let mut hit_ns = hits * latency_ns;
+        if let Some(caches) = &mut self.network_caches {
+            if access.op == Op::Write {
+                caches.written(block, node);
+            }
+            if from != node {
+                let near = caches.serve(block, node, hits);
+                hit_ns -= near * latency_ns.saturating_sub(u64::from(self.costs.network_cache_ns));
+            }
+        }
         let totals = &mut self.timeline.totals;
         totals.accesses += hits + missed;
         totals.hit_ns += hit_ns;
@@ -146,7 +176,9 @@ impl Engine {
                 &mut of.remote
             }) += hits;
         }
-        let computed_ns = u64::from(count) * u64::from(self.costs.compute_ns);
+        let think_ns = self.think_ns.get(block.index()).map_or(0, |&ns| ns);
+        let think_ns = u64::from(self.costs.compute_ns) + u64::from(think_ns);
+        let computed_ns = u64::from(count) * think_ns;
         self.clocks
             .pass(thread, hit_ns + missed * latency_ns + computed_ns);
         self.clocks.served(thread, from, count);
@@ -157,6 +189,9 @@ impl Engine {
         };
         self.counts[counts].add(block, node, count);
         self.frames.touch(block);
+        if let Some(user) = self.user.get_mut(block.index()) {
+            *user = node;
+        }
         if holder.is_some() {
             self.policy
                 .on_access(access, from, &self.nodes, &mut self.out);
@@ -249,7 +284,13 @@ impl Engine {
 
     /// Frees a frame of a full node. The clock chooses the page.
     fn reclaim(&mut self, at: Node) {
-        let victim = self.frames.victim(at);
+        let victim = if self.costs.remote_victims {
+            let user = &self.user;
+            self.frames
+                .victim_among_equals(at, |block| user[block.index()] != at)
+        } else {
+            self.frames.victim(at)
+        };
         self.timeline.totals.evictions += 1;
         let last = !self.nodes.replicated(victim);
         if last && std::mem::take(&mut self.dirty[victim.index()]) {
@@ -285,10 +326,42 @@ impl Engine {
                 of.end_ns = self.clocks.of_ns(Process(number));
             }
         }
-        let statistics = self.policy.statistics();
+        let mut statistics = self.policy.statistics();
+        if let Some(caches) = &self.network_caches {
+            statistics.push(("network_cache_hits", caches.hits()));
+        }
         let end_ns = self.clocks.now_ns();
         let costs = serde_json::to_value(self.costs).expect("numbers alone");
         self.timeline
             .outcome(configuration, costs, end_ns, statistics)
     }
+}
+
+/// By block: the time of the references that lie between two misses on it, by its page's miss rate
+/// over the whole trace.
+fn think_ns(references: &impl References, reference_ns: u32) -> Vec<u32> {
+    if reference_ns == 0 {
+        return Vec::new();
+    }
+    let block_bytes = u64::from(references.block_bytes());
+    let bytes = references.object_bytes();
+    let mut of_object = vec![None; bytes.len()];
+    for region in references.region_references() {
+        if let Some(of) = of_object.get_mut(region.object as usize) {
+            *of = Some(region);
+        }
+    }
+    let think_ns = |block: Block| {
+        let (object, index) = references.place_of(block);
+        let region = (*of_object.get(object.index())?)?;
+        // Blocks need not be of the size of the pages that were counted.
+        let blocks = bytes[object.index()].div_ceil(block_bytes).max(1);
+        let page = u64::from(index) * region.references.len() as u64 / blocks;
+        let referenced = *region.references.get(page as usize)?;
+        let missed = (*region.misses.get(page as usize)?).max(1);
+        let ns = u128::from(referenced) * u128::from(reference_ns) / u128::from(missed);
+        Some(ns.min(u128::from(u32::MAX)) as u32)
+    };
+    let blocks = (0..references.blocks()).map(Block);
+    blocks.map(|block| think_ns(block).unwrap_or(0)).collect()
 }

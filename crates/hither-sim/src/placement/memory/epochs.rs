@@ -40,7 +40,7 @@ impl Engine {
     /// A process ended: its pages are freed.
     pub(super) fn ended(&mut self, process: Process) {
         self.add_waits();
-        self.timeline.processes[process.index()].end_ns = self.clocks.of_ns(process);
+        self.timeline.processes[process.index()].end_ns = self.clocks.ended(process);
         for block in std::mem::take(&mut self.touched[process.index()]) {
             while let Some(at) = self.nodes.home(block) {
                 self.remove(block, at);

@@ -20,6 +20,10 @@ struct NodeFrames {
     hand: usize,
 }
 
+/// Frames after the victim of the hand among which a better one may be, as a share of all of a
+/// node: those of about the same age.
+const EQUAL_VICTIMS_SHARE: usize = 16;
+
 impl Frames {
     pub(super) fn new(nodes: usize, blocks: u32) -> Frames {
         Frames {
@@ -68,6 +72,25 @@ impl Frames {
         }
     }
 
+    /// A victim as of [`victim`](Frames::victim), or the next untouched page for which `better`
+    /// holds, if it is near. No bit is cleared on the way to it.
+    pub(super) fn victim_among_equals(
+        &mut self,
+        node: Node,
+        better: impl Fn(Block) -> bool,
+    ) -> Block {
+        let first = self.victim(node);
+        let of = &self.nodes[node.index()];
+        let frames = of.blocks.len();
+        let near = (0..frames / EQUAL_VICTIMS_SHARE).map(|step| (of.hand + step) % frames);
+        let mut near = near.filter_map(|at| of.blocks[at]);
+        if better(first) {
+            return first;
+        }
+        near.find(|&block| !self.referenced[block.index()] && better(block))
+            .unwrap_or(first)
+    }
+
     /// Panics unless it agrees with `copies`: block, node and frame of all copies.
     pub(super) fn check(&self, copies: impl Iterator<Item = (Block, Node, Slot)>) {
         let mut held = 0;
@@ -103,5 +126,21 @@ mod tests {
         frames.touch(Block(0));
         // It continues at 0, which was touched again, and finds 1.
         assert_eq!(frames.victim(node), Block(1));
+    }
+
+    #[test]
+    fn a_better_victim_is_near_and_untouched() {
+        let mut frames = Frames::new(1, 64);
+        let node = Node(0);
+        for block in 0..64 {
+            frames.take(node, Block(block));
+        }
+        // A sixteenth of 64 frames: 1 to 4 after 0.
+        let mut victim = |better: u32| frames.victim_among_equals(node, |it| it.0 == better);
+        assert_eq!(victim(3), Block(3));
+        // The hand went on by one frame: 2 to 5 after 1.
+        assert_eq!(victim(6), Block(1));
+        frames.touch(Block(4));
+        assert_eq!(frames.victim_among_equals(node, |it| it.0 == 4), Block(2));
     }
 }

@@ -10,6 +10,7 @@ use hither_core::{Access, Block, Node, Op, Process, Thread, Topology};
 use super::*;
 use crate::placement::{Binding, Totals, WarmUp};
 use crate::references::InMemory;
+use hither_trace::schema::RegionReferences;
 
 /// Thread, its node, page, count, op.
 type Row = (u32, u16, u32, u32, Op);
@@ -179,6 +180,41 @@ fn local_remote_and_missed() {
         .map(|part| (part.end, part.used.clone()))
         .collect();
     assert_eq!(ends, [(1, vec![1, 0]), (2, vec![1, 0])]);
+}
+
+/// Page 0 has 10 references to 2 misses, page 1 has 9 to 3: at 7 ns, 35 and 21 ns before a miss.
+#[test]
+fn computation_follows_the_miss_rate_of_the_page() {
+    let topology = Topology::uniform(1);
+    let local = u64::from(topology.latency_ns(Node(0), Node(0)));
+    let in_object = |index: u32, count: u32| Access {
+        index,
+        count,
+        ..Access::bare(0, Block(index))
+    };
+    let known = Needs {
+        objects: true,
+        ..Needs::NOTHING
+    };
+    let references = || {
+        InMemory::new(vec![in_object(0, 2), in_object(1, 3)], known)
+            .with_object_bytes(vec![2 * 4096])
+    };
+    let costs = MemoryCosts {
+        compute_ns: 1,
+        reference_ns: 7,
+        ..free_of_charge()
+    };
+    let configuration = configuration(topology, 2);
+    let run = |references: &InMemory| run(references, &configuration, &costs, &options());
+    assert!(matches!(run(&references()), Err(Error::Lacks { .. })));
+    let counted = references().with_region_references(vec![RegionReferences {
+        object: 0,
+        references: vec![10, 9],
+        misses: vec![2, 3],
+    }]);
+    let outcome = run(&counted).unwrap();
+    assert_eq!(outcome.modelled_time_ns, 5 * (local + 1) + 2 * 35 + 3 * 21);
 }
 
 #[test]
