@@ -284,10 +284,10 @@ pub fn misses_by_site(
 }
 
 /// What readahead has to know of the files, if there is to be any.
-fn readahead_files(
-    references: &impl References,
+fn readahead_files<'a>(
+    references: &'a impl References,
     options: &CacheOptions<'_>,
-) -> Result<Option<Files>, Error> {
+) -> Result<Option<Files<'a>>, Error> {
     if options.readahead.is_none() {
         return Ok(None);
     }
@@ -411,7 +411,7 @@ struct LaneSource<'a> {
     blocks: u32,
     sites: &'a [SiteRecord],
     /// The files, and the largest window in blocks.
-    readahead: Option<(&'a Files, u32)>,
+    readahead: Option<(&'a Files<'a>, u32)>,
 }
 
 /// What one thread at a time drives: a cache, or a stack that replaces caches.

@@ -14,8 +14,8 @@
 //!
 //! Readings and departures:
 //! - A state is kept for each process and file, where the kernel has one for each open file.
-//! - How long a request is, is not known: each asks for one block at a time, as a buffered reader
-//!   with a buffer of one block does. A longer request starts with a larger window.
+//! - A request of more than 256 blocks counts as one of 256. (The kernel lets such a request read
+//!   more at a time than a window.)
 //! - A block is a page. Folios of several pages are not modelled.
 //! - `fadvise`, `madvise` and direct reads are not known.
 
@@ -46,15 +46,17 @@ struct Place {
 
 /// Where the blocks of a trace are, and how long its files.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct Files<'a> {
     blocks: FxHashMap<Place, Block>,
     /// By object, in blocks.
     lengths: Vec<u32>,
+    /// By reference: see [`References::blocks_left`].
+    blocks_left: &'a [u8],
 }
 
-impl Files {
+impl Files<'_> {
     /// Those that the references are to.
-    pub(crate) fn of(references: &impl References) -> Files {
+    pub(crate) fn of(references: &impl References) -> Files<'_> {
         let block_bytes = u64::from(references.block_bytes());
         let bytes = references.object_bytes();
         let length = |&bytes: &u64| u32::try_from(bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX);
@@ -74,7 +76,11 @@ impl Files {
             let length = &mut lengths[object.index()];
             *length = (*length).max(index.saturating_add(1));
         }
-        Files { blocks, lengths }
+        Files {
+            blocks,
+            lengths,
+            blocks_left: references.blocks_left(),
+        }
     }
 
     fn is_cached(&self, residency: &Residency, place: Place) -> bool {
@@ -119,7 +125,7 @@ struct Ahead {
 /// The readahead of one cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Readahead<'a> {
-    files: &'a Files,
+    files: &'a Files<'a>,
     /// The largest window, in blocks.
     window: u32,
     ahead_max: usize,
@@ -135,7 +141,7 @@ pub(crate) struct Readahead<'a> {
 
 impl<'a> Readahead<'a> {
     /// Of a cache of `cache_blocks` blocks, with windows of up to `window` blocks.
-    pub(crate) fn new(files: &'a Files, window: u32, cache_blocks: u32) -> Self {
+    pub(crate) fn new(files: &'a Files<'a>, window: u32, cache_blocks: u32) -> Self {
         let least = window.saturating_mul(AHEAD_WINDOWS_MIN);
         Readahead {
             files,
@@ -163,6 +169,8 @@ impl<'a> Readahead<'a> {
             object: access.object.0,
             index: access.index,
         };
+        let left = self.files.blocks_left.get(access.tick as usize);
+        let asked = u32::from(left.copied().unwrap_or(0)) + 1;
         let key = (access.process.0, place.object);
         let mut stream = self.streams.get(&key).copied().unwrap_or_default();
         if !hit {
@@ -170,49 +178,65 @@ impl<'a> Readahead<'a> {
                 Some(found) => {
                     self.reads.found_ahead += 1;
                     if found.marked {
-                        self.marked_was_used(&mut stream, place, residency);
+                        self.marked_was_used(&mut stream, place, asked, residency);
                     }
                 }
-                None => self.missed(&mut stream, place, residency),
+                None => self.missed(&mut stream, place, asked, residency),
             }
         }
         stream.last = Some(place.index);
         self.streams.insert(key, stream);
     }
 
-    /// The kernel's `page_cache_sync_ra`.
-    fn missed(&mut self, stream: &mut Stream, place: Place, residency: &Residency) {
+    /// The kernel's `page_cache_sync_ra`, for a request of which so many blocks are left.
+    fn missed(&mut self, stream: &mut Stream, place: Place, asked: u32, residency: &Residency) {
         let index = place.index;
         let follows = stream
             .last
             .is_some_and(|last| index.wrapping_sub(last) <= 1);
-        if index == 0 || follows {
-            stream.start = index;
-            stream.size = first_size(self.window);
-            stream.marked_before_end = stream.size - 1;
-        } else {
-            let before = (1..=self.window.min(index)).take_while(|&back| {
-                let index = index - back;
-                self.is_in_memory(Place { index, ..place }, residency)
-            });
-            let before = before.count() as u32;
-            if before <= 1 {
-                // The state stays as it is.
-                self.reads.requests += 1;
-                self.reads.blocks += 1;
-                return;
-            }
-            // Cached from its start: a long stream, probably.
-            let trail = if before == index { 2 * before } else { before };
-            stream.start = index;
-            stream.size = (trail + 1).min(self.window);
-            stream.marked_before_end = 1;
+        if index == 0 || follows || asked > self.window {
+            let size = first_size(asked, self.window);
+            *stream = Stream {
+                start: index,
+                size,
+                marked_before_end: if size > asked { size - asked } else { size / 2 },
+                ..*stream
+            };
+            return self.read_window(stream, place.object, Some(index), residency);
         }
+        let before = (1..=self.window.min(index)).take_while(|&back| {
+            let index = index - back;
+            self.is_in_memory(Place { index, ..place }, residency)
+        });
+        let before = before.count() as u32;
+        if before <= asked {
+            // The request alone. The state stays as it is.
+            let request = Stream {
+                start: index,
+                size: asked,
+                ..Stream::default()
+            };
+            return self.read_window(&request, place.object, Some(index), residency);
+        }
+        // Cached from its start: a long stream, probably.
+        let trail = if before == index { 2 * before } else { before };
+        *stream = Stream {
+            start: index,
+            size: (trail + asked).min(self.window),
+            marked_before_end: 1,
+            ..*stream
+        };
         self.read_window(stream, place.object, Some(index), residency);
     }
 
-    /// The kernel's `page_cache_async_ra`.
-    fn marked_was_used(&mut self, stream: &mut Stream, place: Place, residency: &Residency) {
+    /// The kernel's `page_cache_async_ra`, for a request of which so many blocks are left.
+    fn marked_was_used(
+        &mut self,
+        stream: &mut Stream,
+        place: Place,
+        asked: u32,
+        residency: &Residency,
+    ) {
         let expected = stream.start + stream.size.saturating_sub(stream.marked_before_end);
         if place.index == expected {
             stream.start = stream.start.saturating_add(stream.size);
@@ -227,7 +251,7 @@ impl<'a> Readahead<'a> {
                 return;
             };
             stream.start = place.index.saturating_add(within);
-            stream.size = next_size(within + 1, self.window);
+            stream.size = next_size(within + asked, self.window);
         }
         stream.marked_before_end = stream.size;
         self.read_window(stream, place.object, None, residency);
@@ -289,12 +313,15 @@ impl<'a> Readahead<'a> {
     }
 }
 
-/// `get_init_ra_size` of the kernel, for a request of one block.
-fn first_size(window: u32) -> u32 {
-    match window {
-        32.. => 4,
-        4.. => 2,
-        _ => window,
+/// `get_init_ra_size` of the kernel.
+fn first_size(asked: u32, window: u32) -> u32 {
+    let asked = asked.next_power_of_two();
+    if asked <= window / 32 {
+        4 * asked
+    } else if asked <= window / 4 {
+        2 * asked
+    } else {
+        window
     }
 }
 

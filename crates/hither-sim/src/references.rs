@@ -45,6 +45,12 @@ pub trait References: Sync {
         Vec::new()
     }
 
+    /// Of each reference, how many blocks of its request come after its own, 255 at most. Empty if
+    /// that is not known.
+    fn blocks_left(&self) -> &[u8] {
+        &[]
+    }
+
     /// The object of a block, and the block's position in it.
     fn place_of(&self, block: Block) -> (Object, u32);
 
@@ -75,6 +81,7 @@ pub struct InMemory {
     knows: Needs,
     marks: Vec<Mark>,
     object_bytes: Vec<u64>,
+    blocks_left: Vec<u8>,
     /// By block.
     places: Vec<(Object, u32)>,
 }
@@ -106,6 +113,7 @@ impl InMemory {
             knows,
             marks: Vec::new(),
             object_bytes: Vec::new(),
+            blocks_left: Vec::new(),
             places,
         }
     }
@@ -119,6 +127,14 @@ impl InMemory {
     pub fn with_object_bytes(self, object_bytes: Vec<u64>) -> Self {
         InMemory {
             object_bytes,
+            ..self
+        }
+    }
+
+    /// The same accesses, each with so many blocks of its request after it.
+    pub fn with_blocks_left(self, blocks_left: Vec<u8>) -> Self {
+        InMemory {
+            blocks_left,
             ..self
         }
     }
@@ -164,6 +180,10 @@ impl References for InMemory {
 
     fn object_bytes(&self) -> Vec<u64> {
         self.object_bytes.clone()
+    }
+
+    fn blocks_left(&self) -> &[u8] {
+        &self.blocks_left
     }
 
     fn place_of(&self, block: Block) -> (Object, u32) {
@@ -226,6 +246,10 @@ impl References for Trace {
 
     fn object_bytes(&self) -> Vec<u64> {
         self.objects().iter().map(|object| object.size).collect()
+    }
+
+    fn blocks_left(&self) -> &[u8] {
+        Trace::blocks_left(self)
     }
 
     fn place_of(&self, block: Block) -> (Object, u32) {

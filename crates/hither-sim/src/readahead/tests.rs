@@ -68,6 +68,27 @@ fn a_file_from_start_to_end_is_read_in_growing_windows() {
 }
 
 #[test]
+fn a_long_request_starts_with_a_large_window() {
+    let all: Vec<_> = (0..200).map(|index| (0, 0, index)).collect();
+    // Requests of 16 blocks, for each of which the first window is the largest.
+    let left = (0..200).map(|index| 15 - index % 16).collect();
+    let references = references(&all, &[200]).with_blocks_left(left);
+    let (reads, _) = simulated(&references, 10_000);
+    assert_eq!((reads.requests, reads.blocks), (200u64.div_ceil(32), 200));
+    // Somewhere in the middle, nothing more than the request is read.
+    let middle: Vec<_> = (100..108).map(|index| (0, 0, index)).collect();
+    let left = (0..8).rev().collect();
+    let references = self::references(&middle, &[200]).with_blocks_left(left);
+    let reads = Reads {
+        requests: 1,
+        blocks: 8,
+        found_ahead: 7,
+        unused: 0,
+    };
+    assert_eq!(simulated(&references, 10_000).0, reads);
+}
+
+#[test]
 fn single_blocks_here_and_there_are_read_alone() {
     let few: Vec<_> = (1..50).map(|number| (0, 0, number * 100)).collect();
     let reads = Reads {

@@ -121,9 +121,9 @@ impl Subcommand for Sim {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let policies = self.caches.policies(registry::compared_everywhere);
         self.curves.check()?;
-        let trace = self
-            .loading
-            .load_sample(&self.trace, self.sampling.sample(), ui)?;
+        let (_, mut options) = self.loading.options(self.sampling.sample());
+        options.keep_lengths = self.readahead.is_some();
+        let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
             if !(self.caches.names_sizes() || self.json) {
