@@ -51,7 +51,12 @@ impl CacheAnalysis {
         progress: &dyn Progress,
     ) -> Result<CacheAnalysis> {
         let known = simulate::load_profile(trace, profile)?;
-        let caches = simulate::caches(trace, &policies, sizes, &known, SEGMENTS, progress)?;
+        let options = CacheOptions {
+            sites: &known,
+            segments: SEGMENTS,
+            ..CacheOptions::default()
+        };
+        let caches = simulate::caches(trace, &policies, sizes, &options, progress)?;
         simulate::save_profile(trace, &caches, profile, progress)?;
         let spinner = progress.begin("counting", None);
         let stats = Stats::of(trace)?;
@@ -152,6 +157,7 @@ fn second_pass(
         progress: Some(&|done| bar.set_position(done)),
         cancel: progress.cancelled(),
         segments: SEGMENTS,
+        ..CacheOptions::default()
     };
     let outcomes = Row::run(&rows, trace, &options)?;
     drop(bar);

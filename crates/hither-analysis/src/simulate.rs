@@ -5,13 +5,14 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::replacement::SiteRecord;
+use hither_sim::readahead::{Reads, WINDOW_BYTES};
 use hither_sim::sample::QUANTILE;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, CacheSize, Grid, Row, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
 use crate::coverage::Coverage;
-use crate::format::{bytes, percent, policy};
+use crate::format::{bytes, count, percent, policy};
 use crate::free_memory::half_of_free_bytes;
 use crate::profile;
 use crate::progress::Progress;
@@ -19,16 +20,23 @@ use crate::relevance::Relevance;
 use crate::table::{Align, Table};
 use crate::{Error, Result};
 
-/// Simulates every policy at every size. The file `profile` is read before and updated after.
+/// Simulates every policy at every size. The file `profile` is read before and updated after. With
+/// `readahead` the reads are counted, too, for windows of up to so many blocks.
 pub fn simulate_with_profile(
     trace: &Trace,
     policies: &[Spec],
     sizes: Vec<CacheSize>,
     profile: Option<&Path>,
+    readahead: Option<u32>,
     progress: &dyn Progress,
 ) -> Result<Grid> {
     let known = load_profile(trace, profile)?;
-    let grid = caches(trace, policies, sizes, &known, 0, progress)?;
+    let options = CacheOptions {
+        sites: &known,
+        readahead,
+        ..CacheOptions::default()
+    };
+    let grid = caches(trace, policies, sizes, &options, progress)?;
     save_profile(trace, &grid, profile, progress)?;
     Ok(grid)
 }
@@ -41,13 +49,23 @@ pub fn load_profile(trace: &Trace, profile: Option<&Path>) -> Result<Vec<SiteRec
     Ok(known.unwrap_or_default())
 }
 
-/// Simulates every policy at every size and counts hits in each of `segments` segments.
+/// The largest window of the kernel's readahead where a trace was recorded, in blocks of the trace.
+pub fn readahead_window(trace: &Trace) -> u32 {
+    let recorded = trace.meta().seen.map_or(0, |seen| seen.readahead_bytes);
+    let bytes = match recorded {
+        0 => u64::from(WINDOW_BYTES),
+        recorded => recorded,
+    };
+    let blocks = bytes / u64::from(trace.options().block_bytes);
+    u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
+}
+
+/// Simulates every policy at every size, with these options but for the progress.
 pub fn caches(
     trace: &Trace,
     policies: &[Spec],
     sizes: Vec<CacheSize>,
-    known: &[SiteRecord],
-    segments: u64,
+    options: &CacheOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Grid> {
     let rows = in_passes(trace, policies, sizes.len(), progress, |policies, done| {
@@ -56,10 +74,9 @@ pub fn caches(
             cells: sizes.iter().map(|size| size.blocks).collect(),
         };
         let options = CacheOptions {
-            sites: known,
             progress: Some(done),
             cancel: progress.cancelled(),
-            segments,
+            ..*options
         };
         let rows: Vec<Row<u32>> = policies.iter().map(row).collect();
         Ok(Row::run(&rows, trace, &options)?)
@@ -156,6 +173,22 @@ pub fn hit_ratios(grid: &Grid, block_bytes: u64) -> String {
     ratio_table("hit ratio", &ratios, block_bytes)
 }
 
+/// Tables of how often the disk was asked and of how much it read, if that was simulated.
+pub fn reads(grid: &Grid, block_bytes: u64) -> String {
+    let table = |head: &str, cell: &dyn Fn(&Reads) -> String| {
+        let cells = grid.map(|outcome| outcome.reads.as_ref().map_or_else(String::new, cell));
+        format!("\n{}", table_of(head, &cells, block_bytes))
+    };
+    if grid.cells().all(|outcome| outcome.reads.is_none()) {
+        return String::new();
+    }
+    let requests = table("requests to the disk", &|reads| count(reads.requests));
+    let read = table("read from the disk", &|reads| {
+        bytes(reads.blocks * block_bytes)
+    });
+    requests + &read
+}
+
 /// A line for each refused estimate, with the reason.
 pub fn refusals(grid: &Grid) -> String {
     let of_row = |row: &Row| {
@@ -211,14 +244,18 @@ impl Ratio {
 
 /// A table of ratios with a row for each policy and a column for each size.
 pub fn ratio_table(head: &str, ratios: &Grid<Ratio>, block_bytes: u64) -> String {
-    let heads = ratios.sizes().iter().map(|size| {
+    table_of(head, &ratios.map(Ratio::text), block_bytes)
+}
+
+/// A table with a row for each policy and a column for each size.
+fn table_of(head: &str, cells: &Grid<String>, block_bytes: u64) -> String {
+    let heads = cells.sizes().iter().map(|size| {
         let in_bytes = bytes(u64::from(size.blocks) * block_bytes);
         (format!("{} ({in_bytes})", size.written), Align::Right)
     });
     let mut table = Table::new([(head.to_owned(), Align::Left)].into_iter().chain(heads));
-    for row in ratios.rows() {
-        let cells = row.cells.iter().map(Ratio::text);
-        table.row([policy(&row.policy)].into_iter().chain(cells));
+    for row in cells.rows() {
+        table.row([policy(&row.policy)].into_iter().chain(row.cells.clone()));
     }
     table.render()
 }

@@ -117,6 +117,7 @@ pub(crate) fn options(
         keep_repeats,
         include_in_kernel: in_kernel,
         include_maps: maps,
+        keep_lengths: false,
         sample: normalized(sample),
         memory_bytes: half_of_free_bytes(),
     })

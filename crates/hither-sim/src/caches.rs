@@ -9,6 +9,7 @@
 //! second-level cache. At 4 ns (lru) to 60 ns (dear) per access, a cache's work on a batch far
 //! exceeds the one or two microseconds of passing it to a thread (2026-11, `benches/caches.rs`).
 
+use crate::readahead::{Files, Readahead, Reads};
 use crate::references::References;
 use crate::sample::{self, Counts, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
 use crate::stack::{Curve, Stack};
@@ -45,6 +46,9 @@ pub struct CacheOptions<'a> {
     /// Into how many segments of equal length the hits of each cache are also split; at most one
     /// per reference. 0: none.
     pub segments: u64,
+    /// The largest window of the kernel's [readahead](crate::readahead), in blocks: the reads of
+    /// each cache are counted, too. `None`: no readahead.
+    pub readahead: Option<u32>,
 }
 
 /// A segment of the references.
@@ -75,6 +79,9 @@ pub struct CacheOutcome {
     /// If a sample was simulated: what it is a sample of, and the error of the estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
+    /// With [readahead](CacheOptions::readahead): what the disk was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Reads>,
     /// Accesses classified as `sequential`, `looping` and `other`. Empty if the policy does not
     /// classify.
     pub classes: BTreeMap<&'static str, u64>,
@@ -133,6 +140,9 @@ pub enum Error {
         /// What was to be placed.
         asked: &'static str,
     },
+    /// Readahead where it is not known what it would read.
+    #[error("readahead needs {0}")]
+    ReadaheadLacks(&'static str),
     /// The caller cancelled the run.
     #[error("cancelled")]
     Cancelled,
@@ -151,7 +161,14 @@ pub fn run(
         check(references, configuration)?;
     }
     let sampled = references.sampled();
-    let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
+    let files = readahead_files(references, options)?;
+    let readahead = files.as_ref().zip(options.readahead);
+    let from = LaneSource {
+        blocks: references.blocks(),
+        sites: options.sites,
+        readahead,
+    };
+    let mut lanes = lanes(configurations, from, sampled);
     let mut parts: [Vec<Access>; SAMPLE_PARTS] = Default::default();
     let (mut batch, mut ahead) = (
         Vec::with_capacity(BATCH_REFERENCES),
@@ -182,7 +199,7 @@ pub fn run(
             .iter()
             .filter(|&&end| (done + 1..=start).contains(&end));
         let cuts: Vec<usize> = within.map(|end| (end - done) as usize).collect();
-        let drive = |lane_run: &mut LaneRun| match lane_run.input {
+        let drive = |lane_run: &mut LaneRun<'_>| match lane_run.input {
             LaneInput::All => lane_run.drive(&batch, &cuts),
             LaneInput::Part(part) => lane_run.drive(&parts[part], &[]),
         };
@@ -266,6 +283,25 @@ pub fn misses_by_site(
     }
 }
 
+/// What readahead has to know of the files, if there is to be any.
+fn readahead_files<'a>(
+    references: &'a impl References,
+    options: &CacheOptions<'_>,
+) -> Result<Option<Files<'a>>, Error> {
+    if options.readahead.is_none() {
+        return Ok(None);
+    }
+    if references.sampled().is_some() {
+        return Err(Error::ReadaheadLacks("all blocks, not a sample"));
+    }
+    if references.object_bytes().is_empty() {
+        return Err(Error::ReadaheadLacks(
+            "the files that blocks belong to, which this trace does not have",
+        ));
+    }
+    Ok(Some(Files::of(references)))
+}
+
 /// Rejects what cannot be simulated.
 fn check(references: &impl References, configuration: &CacheConfiguration) -> Result<(), Error> {
     let CacheConfiguration { spec, cache_blocks } = configuration;
@@ -323,13 +359,13 @@ fn segment_ends(references: u64, segments: u64) -> Vec<u64> {
 }
 
 /// A lane, its references, and the hits of each of its configurations at the end of each segment.
-struct LaneRun {
+struct LaneRun<'a> {
     input: LaneInput,
-    lane: Lane,
+    lane: Lane<'a>,
     hits: Vec<Vec<u64>>,
 }
 
-impl LaneRun {
+impl LaneRun<'_> {
     /// Replays the next references. `cuts` are the ends of segments among them. Policies get one
     /// access at a time, so splitting a batch changes no result.
     fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
@@ -368,13 +404,24 @@ impl LaneRun {
     }
 }
 
+/// What lanes are made of.
+#[derive(Clone, Copy)]
+struct LaneSource<'a> {
+    /// How many blocks the references have.
+    blocks: u32,
+    sites: &'a [SiteRecord],
+    /// The files, and the largest window in blocks.
+    readahead: Option<(&'a Files<'a>, u32)>,
+}
+
 /// What one thread at a time drives: a cache, or a stack that replaces caches.
-enum Lane {
+enum Lane<'a> {
     Cache {
         configuration: usize,
         residency: Residency,
         policy: Box<dyn ReplacementPolicy>,
         needs: Needs,
+        readahead: Option<Readahead<'a>>,
     },
     Stack {
         /// Its configurations, and the size of each.
@@ -387,12 +434,11 @@ enum Lane {
 /// take longer than caches, and the last lane to start should be short.
 ///
 /// A sample has lanes of smaller caches, followed by those of its parts.
-fn lanes(
+fn lanes<'a>(
     configurations: &[CacheConfiguration],
-    blocks: u32,
-    sites: &[SiteRecord],
+    from: LaneSource<'a>,
     sampled: Option<Sampled>,
-) -> Vec<LaneRun> {
+) -> Vec<LaneRun<'a>> {
     let over = |input: LaneInput, rate: f64| {
         let smaller = configurations
             .iter()
@@ -400,7 +446,7 @@ fn lanes(
                 cache_blocks: sample::scaled_blocks(configuration.cache_blocks, rate),
                 ..*configuration
             });
-        let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
+        let lanes = lanes_of(&smaller.collect::<Vec<_>>(), from);
         lanes.into_iter().map(move |lane| LaneRun {
             input,
             lane,
@@ -415,7 +461,7 @@ fn lanes(
     over(LaneInput::All, rate).chain(parts).collect()
 }
 
-fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
+fn lanes_of<'a>(configurations: &[CacheConfiguration], from: LaneSource<'a>) -> Vec<Lane<'a>> {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, configuration) in configurations.iter().enumerate() {
         let name = configuration.spec.entry().name;
@@ -424,8 +470,10 @@ fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRec
     let (mut stacks, mut caches) = (Vec::new(), Vec::new());
     for same in by_name.into_values() {
         let spec = &configurations[same[0]].spec;
-        let Some(at_once) = Stack::sizes_at_once(spec, same.len()) else {
-            let lane = |&index: &usize| Lane::cache(index, &configurations[index], blocks, sites);
+        // A stack does not say which references missed.
+        let at_once = Stack::sizes_at_once(spec, same.len()).filter(|_| from.readahead.is_none());
+        let Some(at_once) = at_once else {
+            let lane = |&index: &usize| Lane::cache(index, &configurations[index], from);
             caches.extend(same.iter().map(lane));
             continue;
         };
@@ -433,7 +481,7 @@ fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRec
             let size = |&index: &usize| configurations[index].cache_blocks;
             let sizes: Vec<u32> = indices.iter().map(size).collect();
             Lane::Stack {
-                stack: Stack::new(spec, &sizes, blocks),
+                stack: Stack::new(spec, &sizes, from.blocks),
                 configurations: indices.iter().copied().zip(sizes).collect(),
             }
         }));
@@ -442,13 +490,9 @@ fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRec
     stacks
 }
 
-impl Lane {
-    fn cache(
-        index: usize,
-        configuration: &CacheConfiguration,
-        blocks: u32,
-        sites: &[SiteRecord],
-    ) -> Lane {
+impl<'a> Lane<'a> {
+    fn cache(index: usize, configuration: &CacheConfiguration, from: LaneSource<'a>) -> Lane<'a> {
+        let LaneSource { blocks, sites, .. } = from;
         // A cache larger than the trace's footprint never evicts. It gets only the capacity that it
         // needs, so `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
@@ -459,13 +503,22 @@ impl Lane {
                 .spec
                 .build(&ReplacementSettings { capacity, sites }),
             needs: configuration.spec.entry().needs,
+            readahead: from
+                .readahead
+                .map(|(files, window)| Readahead::new(files, window, capacity)),
         }
     }
 
     /// What it needs to know about an access besides its block.
     fn needs(&self) -> Needs {
         match self {
-            Lane::Cache { needs, .. } => *needs,
+            Lane::Cache {
+                needs, readahead, ..
+            } => Needs {
+                objects: needs.objects || readahead.is_some(),
+                processes: needs.processes || readahead.is_some(),
+                ..*needs
+            },
             Lane::Stack { .. } => Needs::NOTHING,
         }
     }
@@ -473,8 +526,23 @@ impl Lane {
     fn drive(&mut self, batch: &[Access]) {
         match self {
             Lane::Cache {
-                residency, policy, ..
+                residency,
+                policy,
+                readahead: None,
+                ..
             } => policy.drive(residency, batch),
+            Lane::Cache {
+                residency,
+                policy,
+                readahead: Some(readahead),
+                ..
+            } => {
+                for access in batch {
+                    let misses = residency.misses();
+                    policy.drive(residency, std::slice::from_ref(access));
+                    readahead.served(access, residency.misses() == misses, residency);
+                }
+            }
             Lane::Stack { stack, .. } => stack.drive(batch),
         }
     }
@@ -505,6 +573,7 @@ impl Lane {
                 configuration: index,
                 residency,
                 policy,
+                readahead,
                 ..
             } => {
                 let classes = policy.class_counts().map_or_else(BTreeMap::new, |classes| {
@@ -516,6 +585,7 @@ impl Lane {
                 });
                 let (hits, misses) = (residency.hits(), residency.misses());
                 outcomes[index] = Some(CacheOutcome {
+                    reads: readahead.map(|readahead| readahead.reads()),
                     classes,
                     sites: policy.sites(),
                     ..CacheOutcome::new(&configurations[index], hits, misses)
@@ -587,6 +657,7 @@ impl CacheOutcome {
             misses,
             hit_ratio: ratio(hits, accesses),
             estimate: None,
+            reads: None,
             classes: BTreeMap::new(),
             sites: None,
             segments: Vec::new(),

@@ -8,6 +8,7 @@ pub mod caches;
 pub mod curve;
 pub mod grid;
 pub mod placement;
+pub mod readahead;
 pub mod references;
 pub mod sample;
 pub mod size;

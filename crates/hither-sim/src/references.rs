@@ -52,6 +52,12 @@ pub trait References: Sync {
         &[]
     }
 
+    /// Of each reference, how many blocks of its request come after its own, 255 at most. Empty if
+    /// that is not known.
+    fn blocks_left(&self) -> &[u8] {
+        &[]
+    }
+
     /// The object of a block, and the block's position in it.
     fn place_of(&self, block: Block) -> (Object, u32);
 
@@ -83,6 +89,7 @@ pub struct InMemory {
     marks: Vec<Mark>,
     object_bytes: Vec<u64>,
     region_references: Vec<RegionReferences>,
+    blocks_left: Vec<u8>,
     /// By block.
     places: Vec<(Object, u32)>,
 }
@@ -115,6 +122,7 @@ impl InMemory {
             marks: Vec::new(),
             object_bytes: Vec::new(),
             region_references: Vec::new(),
+            blocks_left: Vec::new(),
             places,
         }
     }
@@ -136,6 +144,14 @@ impl InMemory {
     pub fn with_region_references(self, region_references: Vec<RegionReferences>) -> Self {
         InMemory {
             region_references,
+            ..self
+        }
+    }
+
+    /// The same accesses, each with so many blocks of its request after it.
+    pub fn with_blocks_left(self, blocks_left: Vec<u8>) -> Self {
+        InMemory {
+            blocks_left,
             ..self
         }
     }
@@ -185,6 +201,10 @@ impl References for InMemory {
 
     fn region_references(&self) -> &[RegionReferences] {
         &self.region_references
+    }
+
+    fn blocks_left(&self) -> &[u8] {
+        &self.blocks_left
     }
 
     fn place_of(&self, block: Block) -> (Object, u32) {
@@ -251,6 +271,10 @@ impl References for Trace {
 
     fn object_bytes(&self) -> Vec<u64> {
         self.objects().iter().map(|object| object.size).collect()
+    }
+
+    fn blocks_left(&self) -> &[u8] {
+        Trace::blocks_left(self)
     }
 
     fn place_of(&self, block: Block) -> (Object, u32) {

@@ -16,6 +16,10 @@ pub struct LoadOptions {
     /// Whether mapping a range counts as reading it once. Later accesses through the mapping are
     /// not in the trace.
     pub include_maps: bool,
+    /// Whether it is kept how long requests were ([`Trace::blocks_left`](crate::Trace::blocks_left)).
+    /// It takes a byte for each reference.
+    #[serde(skip)]
+    pub keep_lengths: bool,
     /// Which blocks are loaded.
     pub sample: Sample,
     /// The memory for references. More of them lie in a temporary file. No result depends on it.
@@ -30,6 +34,7 @@ impl LoadOptions {
         keep_repeats: false,
         include_in_kernel: true,
         include_maps: false,
+        keep_lengths: false,
         sample: Sample::All,
         memory_bytes: 4 << 30,
     };

@@ -34,6 +34,8 @@ pub struct Trace {
     /// The table of its rows, where it is a trace folder.
     pub(crate) rows: Option<PathBuf>,
     pub(crate) store: Store,
+    /// See [`Trace::blocks_left`].
+    pub(crate) blocks_left: Vec<u8>,
     pub(crate) sampled: Option<Sampled>,
     /// Object and index of each block, in the upper and the lower half of the number.
     pub(crate) keys: Vec<u64>,
@@ -65,6 +67,12 @@ impl Trace {
     /// The number of distinct blocks; blocks are numbered below it.
     pub fn blocks(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Of each reference, how many blocks of its request come after its own, 255 at most. Empty
+    /// unless [`LoadOptions::keep_lengths`] asked for it, and for a sample.
+    pub fn blocks_left(&self) -> &[u8] {
+        &self.blocks_left
     }
 
     /// The number of threads; threads are numbered below it.

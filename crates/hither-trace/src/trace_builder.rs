@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::intern::Interner;
 use crate::load_options::LoadOptions;
 use crate::row_range::checked_range;
-use crate::sample::Sampler;
+use crate::sample::{Sample, Sampler};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
 use crate::store::{Run, Store};
@@ -61,6 +61,8 @@ pub struct TraceBuilder {
     /// The numbers of the blocks of a run.
     numbers: Vec<u32>,
     last: LastRequests<Op>,
+    /// See [`Trace::blocks_left`].
+    keeps_lengths: bool,
     /// References to bare blocks, how many of them are writes and how many sequential, and the
     /// block after the last one.
     bare: u64,
@@ -89,6 +91,7 @@ impl TraceBuilder {
             options: *options,
             rows: None,
             store: Store::new(options.memory_bytes),
+            blocks_left: Vec::new(),
             sampled: None,
             keys: Vec::new(),
             processes: vec![0],
@@ -113,6 +116,7 @@ impl TraceBuilder {
             runs: Vec::new(),
             numbers: Vec::with_capacity(BATCH_REFERENCES),
             last: LastRequests::default(),
+            keeps_lengths: options.keep_lengths && options.sample == Sample::All,
             bare: 0,
             bare_written: 0,
             bare_sequential: 0,
@@ -150,6 +154,9 @@ impl TraceBuilder {
         self.bare_written += u64::from(op == Op::Write);
         self.bare_sequential += u64::from(self.bare_next == Some(id));
         self.bare_next = id.checked_add(1);
+        if self.keeps_lengths {
+            self.trace.blocks_left.push(0);
+        }
         self.push(id, Run::bare(op))
     }
 
@@ -406,6 +413,10 @@ impl TraceBuilder {
             run.count = left.min(each) as u16;
             left -= u32::from(run.count);
             for index in from..=last {
+                if self.keeps_lengths {
+                    let left = (last - index).min(u8::MAX.into());
+                    self.trace.blocks_left.push(left as u8);
+                }
                 self.push(object | index, run)?;
             }
         }

@@ -103,6 +103,39 @@ fn small_reads_in_a_row_reference_a_block_once() {
 }
 
 #[test]
+fn lengths_of_requests_are_kept_if_asked_for() {
+    let keep = LoadOptions {
+        keep_lengths: true,
+        ..LoadOptions::DEFAULT
+    };
+    // Four blocks; the second request goes on in the last of them and has two more.
+    let rows = [read(0, 13_000), read(13_000, 8192), read(1 << 30, 1 << 21)];
+    let left = check_lengths(&rows, &keep);
+    assert_eq!(left[..6], [3, 2, 1, 0, 1, 0]);
+    assert_eq!(
+        left[6..],
+        (0..512)
+            .rev()
+            .map(|after: u32| after.min(255) as u8)
+            .collect::<Vec<_>>()
+    );
+    assert!(check_lengths(&rows, &LoadOptions::DEFAULT).is_empty());
+    let sample = LoadOptions {
+        sample: "50%".parse().unwrap(),
+        ..keep
+    };
+    assert!(build(&rows, &sample).unwrap().blocks_left().is_empty());
+}
+
+/// The blocks that are left of each reference's request.
+fn check_lengths(rows: &[AccessRow], options: &LoadOptions) -> Vec<u8> {
+    let trace = build(rows, options).unwrap();
+    let left = trace.blocks_left().to_vec();
+    assert!(left.is_empty() || left.len() == trace.references());
+    left
+}
+
+#[test]
 fn only_the_same_thread_object_and_op_merge() {
     let again = |row: AccessRow| vec![read(0, 10), row];
     let default = LoadOptions::default();

@@ -372,6 +372,7 @@ mod tests {
             misses: 1_600_000 - all,
             hit_ratio: all as f64 / 1_600_000.0,
             estimate: None,
+            reads: None,
             classes: Default::default(),
             sites: None,
             segments: segments.to_vec(),

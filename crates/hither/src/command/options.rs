@@ -132,18 +132,17 @@ impl LoadArgs {
 
     /// Loads the trace at `path`.
     pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
-        self.load_sample(path, Sample::All, ui)
+        self.load_with(path, &self.expanding.options(Sample::All), ui)
     }
 
-    /// Loads a sample of the trace at `path`.
-    pub(super) fn load_sample(
+    /// Loads the trace at `path` with options that [`LoadArgs::options`] made.
+    pub(super) fn load_with(
         &self,
         path: &Path,
-        sample: Sample,
+        options: &LoadOptions,
         ui: &Ui,
     ) -> anyhow::Result<Trace> {
-        self.expanding
-            .load_sample(path, self.format.as_deref(), sample, ui)
+        load(path, self.format.as_deref(), options, ui)
     }
 }
 
@@ -154,6 +153,7 @@ impl ExpandArgs {
             keep_repeats: self.keep_repeats,
             include_in_kernel: !self.no_in_kernel,
             include_maps: self.maps,
+            keep_lengths: false,
             sample,
             memory_bytes: self.memory.bytes(),
         }
@@ -161,21 +161,20 @@ impl ExpandArgs {
 
     /// Loads the trace at `path`. Without a format, it is detected from the content.
     pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
-        self.load_sample(path, format, Sample::All, ui)
+        load(path, format, &self.options(Sample::All), ui)
     }
+}
 
-    fn load_sample(
-        &self,
-        path: &Path,
-        format: Option<&str>,
-        sample: Sample,
-        ui: &Ui,
-    ) -> anyhow::Result<Trace> {
-        let (input, bar) = open(path, "reading the trace", ui)?;
-        let trace = Trace::read(input, format, &self.options(sample))?;
-        bar.finish_and_clear();
-        Ok(trace)
-    }
+fn load(
+    path: &Path,
+    format: Option<&str>,
+    options: &LoadOptions,
+    ui: &Ui,
+) -> anyhow::Result<Trace> {
+    let (input, bar) = open(path, "reading the trace", ui)?;
+    let trace = Trace::read(input, format, options)?;
+    bar.finish_and_clear();
+    Ok(trace)
 }
 
 /// A list of policies, separated by commas outside of braces.

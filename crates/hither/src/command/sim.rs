@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hither_analysis::format::{bytes, counted, percent};
 use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_analysis::stacks;
@@ -34,6 +34,8 @@ Examples:
       these caches
   hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
       with parameters; the results as JSON
+  hither sim trace.hither -p lru,pcc --readahead kernel
+      also how often the disk is asked, with the kernel's readahead
   hither sim trace.hither -p lru -s 64MiB --folded > misses.folded
       which call stacks miss, for flame graph tools
   hither sim --format lirs cs.trace.gz --size 100,200,400
@@ -44,6 +46,13 @@ Examples:
       miss-ratio curves, drawn and as data
   hither sim huge.zst -p s3-fifo -s 1% --sample 100000
       an estimate from 100,000 blocks, with its error";
+
+/// What reads ahead.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Readahead {
+    /// Linux: windows of up to 128 KiB, or what the disk had where the trace was recorded
+    Kernel,
+}
 
 /// Simulate caches of given policies and sizes on a trace
 #[derive(Args, Debug)]
@@ -57,6 +66,17 @@ pub(super) struct Sim {
 
     #[command(flatten, next_help_heading = CACHES)]
     profile: ProfileArgs,
+
+    /// Simulate readahead as well, and count the requests to the disk
+    ///
+    /// Hit ratios stay as they are: a block that was read ahead is a miss that need not wait.
+    #[arg(
+        long,
+        value_name = "WHOSE",
+        conflicts_with_all = ["folded", "sample"],
+        help_heading = CACHES
+    )]
+    readahead: Option<Readahead>,
 
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
@@ -101,9 +121,9 @@ impl Subcommand for Sim {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let policies = self.caches.policies(registry::compared_everywhere);
         self.curves.check()?;
-        let trace = self
-            .loading
-            .load_sample(&self.trace, self.sampling.sample(), ui)?;
+        let (_, mut options) = self.loading.options(self.sampling.sample());
+        options.keep_lengths = self.readahead.is_some();
+        let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
             if !(self.caches.names_sizes() || self.json) {
@@ -124,7 +144,10 @@ impl Subcommand for Sim {
             ui::print(&stacks::folded(&trace, (0..).zip(misses)))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let caches = simulate::simulate_with_profile(&trace, &policies, sizes, sites, ui)?;
+        let window = |Readahead::Kernel| simulate::readahead_window(&trace);
+        let readahead = self.readahead.map(window);
+        let caches =
+            simulate::simulate_with_profile(&trace, &policies, sizes, sites, readahead, ui)?;
         if self.json {
             let results = simulate::outcome_documents(caches.cells())?;
             ui::print_json(&json!({ "trace": trace_summary(&trace), "results": results }))?;
@@ -136,7 +159,7 @@ impl Subcommand for Sim {
         }
         let block_bytes = u64::from(trace.options().block_bytes);
         let text = format!(
-            "{} to {}{} of {}\n{}{}{}",
+            "{} to {}{} of {}\n{}{}{}{}",
             counted(trace.references_of_all(), "reference"),
             if trace.sampled().is_some() {
                 "about "
@@ -147,6 +170,7 @@ impl Subcommand for Sim {
             bytes(block_bytes),
             simulated_part(&trace),
             hit_ratios(&caches, block_bytes),
+            simulate::reads(&caches, block_bytes),
             simulate::refusals(&caches)
         );
         ui::print(&text)?;
