@@ -146,13 +146,14 @@ static void prepare(void)
 
 int main(int argc, char **argv)
 {
+    apart = 1;
     const struct lab_option own[] = {
         npb_class_option,
         PADDING_OPTION,
         {.key = "components",
          .choice = &apart,
          .words = "together|apart",
-         .help = "the five values of a point lie side by side, or in five arrays (together)"},
+         .help = "the five values of a point lie side by side, or in five arrays (apart)"},
         {0},
     };
     npb_start(argc, argv, own);

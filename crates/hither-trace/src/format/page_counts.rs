@@ -1,5 +1,5 @@
 //! Counts of memory accesses by page, thread and loop, as a program that counts itself writes them
-//! (`lab --trace`): text, one record a line.
+//! (`lab trace`): text, one record a line.
 //!
 //! Most iterations of a program cost the same, so a record says how many times one happened, and
 //! the rows of an iteration are kept until it ends.
@@ -16,7 +16,8 @@ use rustc_hash::FxHashMap;
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "page-counts",
-    doc: "text, `l|s THREAD OBJECT OFFSET COUNT` accesses to a page of memory, and marks (lab --trace)",
+    doc: "text, `l|s THREAD OBJECT OFFSET COUNT` accesses to a page of memory, and marks (lab \
+          trace)",
     records: RecordKind::Requests,
     matches: Some(|head| head.lines().next().is_some_and(|line| line == FIRST)),
     read,
