@@ -446,7 +446,10 @@ mod tests {
     /// iteration, and never again: 21 values a point, in lines of 128 bytes, fit its cache.
     #[test]
     fn one_thread_misses_each_line_once() {
-        let (facts, text) = trace("bt", "--class S --iterations 9 --counted 2 --threads 1");
+        let (facts, text) = trace(
+            "bt",
+            "--class S --padding 0 --iterations 9 --counted 2 --threads 1",
+        );
         assert_eq!(facts["iteration_misses"], 0);
         let (first, rest) = text.split_once("iteration 1\n").unwrap();
         let counts = first.lines().filter_map(|line| {
