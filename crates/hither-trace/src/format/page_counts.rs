@@ -16,8 +16,7 @@ use rustc_hash::FxHashMap;
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "page-counts",
-    doc: "text, `l|s THREAD OBJECT OFFSET COUNT` accesses to a page of memory, and marks (lab \
-          trace)",
+    doc: "text, accesses to pages of memory by thread and loop (lab trace)",
     records: RecordKind::Requests,
     matches: Some(|head| head.lines().next().is_some_and(|line| line == FIRST)),
     read,

@@ -169,8 +169,7 @@ fn the_formats_are_listed() {
       Cambridge)
       oracle-general    binary, 24 bytes a record with time, object, size, next access (libCacheSim
       oracleGeneral)
-      page-counts       text, `l|s THREAD OBJECT OFFSET COUNT` accesses to a page of memory, and
-      marks (lab trace)
+      page-counts       text, accesses to pages of memory by thread and loop (lab trace)
       spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
       WebSearch, Financial)
       strace            log of strace -f, with call sites from -k and files from -y
