@@ -36,6 +36,7 @@ import json
 import platform
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -784,7 +785,10 @@ def main() -> None:
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
     sections = [bench.work / f"npb-{name}.md" for name in PARTS]
     whole = [head, *(section.read_text() for section in sections if section.exists())]
-    (bench.output / "npb.md").write_text("\n\n".join(text.strip() for text in whole) + "\n")
+    lines = "\n\n".join(text.strip() for text in whole).splitlines()
+    fill = lambda line: textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False)
+    lines = [line if line[:1] in "|#" else fill(line) for line in lines]
+    (bench.output / "npb.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
