@@ -17,10 +17,11 @@ mod report;
 mod run;
 mod scenario;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -29,7 +30,7 @@ use crate::cache::Cache;
 use crate::guest::{Guest, Outside, Tools};
 use crate::interrupt::Interrupted;
 use crate::policy::Policy;
-use crate::programs::Compiler;
+use crate::programs::{Compiler, Programs};
 use crate::report::Row;
 use crate::run::{Built, Run};
 use crate::scenario::{Case, Scenario};
@@ -86,6 +87,7 @@ const EXAMPLES: &str = "Examples:
   lab lab/scenarios/placement.toml --only 'spmv*'       some cases of a scenario
   lab lab/scenarios/tiers.toml --json > tiers.jsonl     results for other programs
   lab lab/scenarios/smoke.toml --only moved --shell     open a shell in a guest
+  lab trace -o bt.txt bt --class A --threads 32         a program's misses, for hither place
   lab clean                                             remove snapshots and compiled programs
 
 Exit status:
@@ -99,6 +101,23 @@ enum Command {
     /// Compile the programs and the plugin, fetch the tools into the cache, boot a guest of two
     /// nodes, and say what is there
     Setup,
+    /// Run a program that counts its own misses, without a guest, and write them by page, thread
+    /// and loop in hither's format page-counts (`hither place FILE`)
+    Trace {
+        /// The file that is written
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+        /// The program: after the NAS parallel benchmark of that name
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(programs::COUNTING))]
+        program: String,
+        /// Its options, such as `--class A --threads 32` (`--help` lists them)
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTION"
+        )]
+        options: Vec<OsString>,
+    },
     /// Remove snapshots and compiled programs from the cache
     Clean {
         /// Remove the tools as well; the next run fetches their current versions
@@ -168,6 +187,20 @@ fn act(cli: &Cli) -> Result<Outcome> {
             let cache = Cache::open()?;
             Built::new(&cache, cli.plugin.as_deref(), quiet)?;
             print(&guest::setup(&cache, quiet)?)?;
+        }
+        Some(Command::Trace {
+            output,
+            program,
+            options,
+        }) => {
+            let programs = Programs::build(&Cache::open()?, Compiler::Cc)?;
+            let status = process::Command::new(programs.counting_path(program))
+                .args(options)
+                .arg("--trace")
+                .arg(output)
+                .status()
+                .with_context(|| format!("running {program}"))?;
+            ensure!(status.success(), "{program} ended with {status}");
         }
         Some(Command::Clean { all }) => {
             let cache = Cache::open()?;

@@ -13,6 +13,7 @@ mod libcachesim_txt;
 mod lirs;
 mod msr;
 mod oracle_general;
+mod page_counts;
 mod raw;
 mod reader;
 mod spc;
@@ -35,6 +36,7 @@ pub const FORMATS: &[Format] = &[
     lirs::FORMAT,
     msr::FORMAT,
     oracle_general::FORMAT,
+    page_counts::FORMAT,
     spc::FORMAT,
     strace::FORMAT,
     twitter::FORMAT,

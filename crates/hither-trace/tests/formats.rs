@@ -100,7 +100,7 @@ fn content_tells_one_format_or_none() {
         error,
         "input: not in a format that its content tells (address, arc, hither, libcachesim-csv, \
          lirs, msr, \
-         oracle-general, spc, strace, twitter, vscsi); --format names the others"
+         oracle-general, page-counts, spc, strace, twitter, vscsi); --format names the others"
     );
 }
 
@@ -313,13 +313,47 @@ fn requests_are_on_their_disks() {
 }
 
 #[test]
+fn page_counts_repeat_iterations_and_move_threads() {
+    let trace = sample("page-counts");
+    let names: Vec<_> = trace
+        .objects()
+        .iter()
+        .map(|object| object.path_lossy())
+        .collect();
+    assert_eq!(names, ["u", "rhs"]);
+    let rows: Vec<_> = accesses(&trace)
+        .iter()
+        .map(|access| {
+            (
+                access.thread.0,
+                access.node.0,
+                access.object.0,
+                access.index,
+                access.count,
+            )
+        })
+        .collect();
+    let iteration = [(0, 0, 0, 0, 3), (1, 1, 0, 4, 2)];
+    let expected = [&iteration[..], &iteration[..], &[(1, 0, 1, 1, 1)]].concat();
+    assert_eq!(rows, expected);
+    let marks: Vec<_> = trace
+        .marks()
+        .iter()
+        .map(|mark| (mark.reference, mark.kind))
+        .collect();
+    use hither_core::placement::EpochKind::{Construct, Iteration};
+    let expected = [2, 4, 5].map(|at| [(at, Construct), (at, Iteration)]);
+    assert_eq!(marks, expected.concat());
+}
+
+#[test]
 fn what_is_wrong_is_named_with_its_place() {
     let record = oracle_general(&[1, 2, 3]);
     let mut bad_next = record.clone();
     bad_next[24 + 16..48].copy_from_slice(&(-2i64).to_le_bytes());
     let mut bad_command = [vscsi_1(1), vscsi_1(2)].concat();
     bad_command[32 + 12] = 0x35;
-    let cases: [(&str, &[u8], &str); 15] = [
+    let cases: [(&str, &[u8], &str); 20] = [
         (
             "address",
             b"l 0x1 1\n\nx 0x1 1\n",
@@ -376,6 +410,31 @@ fn what_is_wrong_is_named_with_its_place() {
             "oracle-general",
             &bad_next,
             "input: byte 24: a next access of -2",
+        ),
+        (
+            "page-counts",
+            b"page-counts 2\n",
+            "input:1: not `page-counts 1`: \"page-counts 2\"",
+        ),
+        (
+            "page-counts",
+            b"page-counts 1\nobject u 9\nthread 0 0\nl 0 0 9 1\n",
+            "input:4: an offset at or beyond the object's end: \"l 0 0 9 1\"",
+        ),
+        (
+            "page-counts",
+            b"page-counts 1\nobject u 9\nl 0 0 0 1\n",
+            "input:3: a thread without a line `thread`: \"l 0 0 0 1\"",
+        ),
+        (
+            "page-counts",
+            b"page-counts 1\nthread 1 0\n",
+            "input:2: threads are numbered from 0 without gaps: \"thread 1 0\"",
+        ),
+        (
+            "page-counts",
+            b"page-counts 1\niteration 1001\n",
+            "input:2: not 1 to 1000 times: \"iteration 1001\"",
         ),
         (
             "spc",

@@ -26,7 +26,10 @@
 //! - *Hot areas* are all objects.
 //! - *The periodic mode* adds up what each period counted, and examines `visit` pages a period,
 //!   taking areas in turn. With `history=0` the counters of a page start again at zero when it was
-//!   examined. It has no iterations to compare, and so no predictive criterion.
+//!   examined. It has no iterations to compare, and so no predictive criterion. The paper lets the
+//!   runtime tune the period and does not say how. With `adapt=1` an invocation that finds no
+//!   candidate doubles the time to the next one, up to 64 periods, and one that finds any sets it
+//!   back to one. The number of pages is the user's.
 //! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with
 //!   its own copy of the runtime.
 //! - *In a running program* the counts are estimates from samples: conservative rather than
@@ -94,6 +97,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPla
         areas: Areas::new(nodes, settings.blocks),
         // A trace without iterations accumulates its periods, whatever the parameters say.
         sums: Counters::new(nodes, settings.blocks),
+        pause: Pause::default(),
         config,
         nodes,
         pages: vec![PageHistory::default(); settings.blocks as usize],
@@ -118,6 +122,7 @@ struct Upm {
     /// Counts since the start, or since a page was last examined; unused where each iteration is
     /// judged by itself.
     sums: Counters,
+    pause: Pause,
     pages: Vec<PageHistory>,
     /// Whether the invocation is one of the program's first two.
     early: bool,
@@ -151,6 +156,41 @@ impl UpmProgram {
             iterations: 0,
             put_off: false,
         }
+    }
+}
+
+/// The periods that pass without an invocation (`adapt`).
+struct Pause {
+    /// Periods from an invocation to the next.
+    length: u64,
+    left: u64,
+}
+
+/// The most periods from an invocation to the next.
+const PAUSE_MAX: u64 = 64;
+
+impl Default for Pause {
+    fn default() -> Pause {
+        Pause { length: 1, left: 0 }
+    }
+}
+
+impl Pause {
+    /// Whether the period that ended has no invocation.
+    fn passes(&mut self) -> bool {
+        let passes = self.left > 0;
+        self.left -= u64::from(passes);
+        passes
+    }
+
+    /// An invocation found candidates or none.
+    fn examined(&mut self, found: bool) {
+        self.length = if found {
+            1
+        } else {
+            (self.length * 2).min(PAUSE_MAX)
+        };
+        self.left = self.length - 1;
     }
 }
 
@@ -337,9 +377,13 @@ impl Upm {
     }
 
     fn period(&mut self, counts: &Counters, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.sums.add_all(counts);
+        if self.pause.passes() {
+            return;
+        }
         self.statistics.invocations += 1;
         self.early = self.statistics.invocations <= 2;
-        self.sums.add_all(counts);
+        let candidates = self.statistics.candidates;
         let mut visiting = std::mem::take(&mut self.visiting);
         self.areas.next(self.config.visit, &mut visiting);
         for &block in &visiting {
@@ -349,6 +393,9 @@ impl Upm {
             }
         }
         self.visiting = visiting;
+        if self.config.adapt {
+            self.pause.examined(self.statistics.candidates > candidates);
+        }
         let finished = self.areas.finish_passed(self.config.tune, self.config.cold);
         self.statistics.tuned += finished.tuned;
         self.statistics.cold += finished.cold;

@@ -34,6 +34,14 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("oracle-general", oracle_general(&keys)),
         (
+            "page-counts",
+            text(
+                "page-counts 1\nobject u 32768\nobject rhs 5000\nthread 0 0\nthread 1 1\n\
+                 loop add\nl 0 0 0 3\ns 1 0 16384 2\nend\niteration 2\nthread 1 0\n\
+                 loop add\ns 1 1 4096 1\nend\niteration 1\n",
+            ),
+        ),
+        (
             "spc",
             text("0,303567,3584,w,0.000000\n1,55590,3072,R,0.026214\n0,303574,3584,w,0.5,more\n"),
         ),

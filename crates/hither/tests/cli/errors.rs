@@ -134,8 +134,8 @@ fn a_file_of_something_else() {
 
     ----- stderr -----
     hither: letter.txt: not in a format that its content tells (address, arc, hither,
-      ... libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names
-      ... the others
+      ... libcachesim-csv, lirs, msr, oracle-general, page-counts, spc, strace, twitter, vscsi);
+      ... --format names the others
     ");
 }
 
@@ -202,8 +202,8 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace,
-      ... twitter, u32be, u32le, u64be, u64le, vscsi)
+      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, page-counts,
+      ... spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);
@@ -213,8 +213,8 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace,
-      ... twitter, u32be, u32le, u64be, u64le, vscsi)
+      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, page-counts,
+      ... spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);

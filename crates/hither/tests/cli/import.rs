@@ -95,7 +95,8 @@ fn keys_say_nothing_about_themselves() {
 
     ----- stderr -----
     hither: keys.bin: not in a format that its content tells (address, arc, hither, libcachesim-csv,
-      ... lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
+      ... lirs, msr, oracle-general, page-counts, spc, strace, twitter, vscsi); --format names the
+      ... others
     ");
     assert_snapshot!(lab.run("hither import --format u64le keys.bin"), @"
     exit code: 1
@@ -168,6 +169,7 @@ fn the_formats_are_listed() {
       Cambridge)
       oracle-general    binary, 24 bytes a record with time, object, size, next access (libCacheSim
       oracleGeneral)
+      page-counts       text, accesses to pages of memory by thread and loop (lab trace)
       spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
       WebSearch, Financial)
       strace            log of strace -f, with call sites from -k and files from -y

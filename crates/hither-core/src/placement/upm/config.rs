@@ -73,6 +73,11 @@ pub(super) const PARAMS: &[Param] = &[
         0,
         0..=1 << 20,
     ),
+    Param::switch(
+        "adapt",
+        "1: the period doubles, up to 64-fold, while it finds no candidate",
+        false,
+    ),
 ];
 
 /// The time between two invocations, where periods replace iterations.
@@ -96,6 +101,8 @@ pub(super) struct UpmConfig {
     pub(super) skip: u64,
     pub(super) visit: usize,
     pub(super) replay: u64,
+    /// Periods grow while they find nothing.
+    pub(super) adapt: bool,
     /// Counts are estimates.
     pub(super) sampled: bool,
 }
@@ -118,6 +125,7 @@ impl UpmConfig {
             skip: if sampled { 0 } else { values.count(10) },
             visit: values.count(12) as usize,
             replay: values.count(13),
+            adapt: values.count(14) == 1,
             sampled,
         }
     }

@@ -221,6 +221,29 @@ fn periods_visit_pages_in_turn() {
     assert_eq!(world.end(Period), []);
 }
 
+/// Invocations that find nothing come after 2, 4 and so on periods, at most 64; one that finds a
+/// page brings the next one after one period. What is counted in between is not lost.
+#[test]
+fn periods_adapt_to_what_they_find() {
+    let mut world = single_node("optimistic=1,period_ms=5,adapt=1,cold=0");
+    let mut at = Vec::new();
+    for period in 1..=320 {
+        let before = world.statistic("invocations");
+        world.end(Period);
+        if world.statistic("invocations") > before {
+            at.push(period);
+        }
+    }
+    assert_eq!(at, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
+    for _ in 320..382 {
+        world.count(0, &[0, 0, 1, 0]);
+        assert_eq!(world.end(Period), []);
+    }
+    assert_eq!(world.end(Period), [(0, 2)]);
+    world.count(1, &[0, 7, 0, 0]);
+    assert_eq!(world.end(Period), [(1, 1)]);
+}
+
 /// Page 0 is used by node 0 in the first construct and by node 3 in the second, each iteration
 /// alike. Over the iteration the home has more accesses; for the second construct alone two
 /// migrations (2.2 ms) are worth it: 650 ns * 4000 > 600 ns * 0 + 2.2 ms.
