@@ -528,7 +528,7 @@ mod tests {
         ));
         assert!(
             tweak("program = \"stream\"", "program = \"steam\"").contains(
-                "case `stream`: program: no `steam` in lab/programs, which has chase, nas"
+                "case `stream`: program: no `steam` in lab/programs, which has bt, cg, chase, nas"
             )
         );
         assert!(tweak("[\"single\", \"far\"]", "[\"near\"]").contains("no placement `near`"));

@@ -67,9 +67,10 @@ pub(super) struct Gen {
     )]
     migrate_every: Option<u64>,
 
-    /// Run the programs in N queues, one after another in each [default: all at once]
+    /// Run the programs in N queues [default: all at once]
     ///
-    /// Programs are dealt to the queues in turn, as jobs to processors.
+    /// Programs are dealt to the queues in turn, as jobs to processors, and those of a queue run
+    /// one after another.
     #[arg(
         long,
         value_name = "N",
@@ -123,8 +124,7 @@ Examples:
   hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'
   hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither
       8 shells on 2 nodes
-  hither gen 'parallel-grep{runs=20}' 'parallel-grep{files=50}' \\
-      --migrate-every 1000";
+  hither gen 'parallel-grep{files=50}' parallel-grep --migrate-every 1000";
 
 /// The long help: the registries and the examples.
 fn help() -> String {

@@ -175,9 +175,10 @@ fn the_help_lists_every_pattern_and_every_program() {
               A program without iterations moves a thread after N of its requests.
 
           --queues <N>
-              Run the programs in N queues, one after another in each [default: all at once]
+              Run the programs in N queues [default: all at once]
 
-              Programs are dealt to the queues in turn, as jobs to processors.
+              Programs are dealt to the queues in turn, as jobs to processors, and those of a queue
+              run one after another.
 
     Output:
           --format <NAME>

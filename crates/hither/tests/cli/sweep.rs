@@ -180,6 +180,9 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
     let mut row = lab.json(line)[0].take();
     assert_eq!(row["sha256"].as_str().unwrap().len(), 64);
     row["sha256"] = "[SHA256]".into();
+    let spec = "ubm{threshold=4,expire=2,steady=1,periods=power,period_of=stream,gain=segments,\
+                sequential=keep,other=lru,as=hither}";
+    assert_eq!(row["spec"].take(), spec);
     assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
     let loaded_with = row["loaded_with"].as_str().unwrap();
     row["loaded_with"] = serde_json::from_str(loaded_with).unwrap();
@@ -220,8 +223,7 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "sample_rate": 1.0,
       "sha256": "[SHA256]",
       "size": "50%",
-      "spec": "ubm{threshold=4,expire=2,steady=1,periods=power,period_of=stream,gain=segments,
-      ... sequential=keep,other=lru,as=hither}",
+      "spec": null,
       "standard_error": null,
       "trace": "loop.trace",
       "warm_up": null
