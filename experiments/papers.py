@@ -20,12 +20,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# Paper, and its scripts.
+# Paper, and its scripts. A script of pcc reads what the one before it recorded.
 PAPERS = {
     "pcc": ["pcc/pcc.py", "pcc/departures.py"],
     "post-office": ["post_office/post_office.py"],
     "dual-layer": ["dual_layer/dual_layer.py"],
-    "upm": ["upm/upm.py"],
+    "upm": ["upm/upm.py", "upm/npb.py"],
     "cache-aware": ["cache_aware/cache_aware.py"],
 }
 
@@ -38,8 +38,13 @@ def run(script: str, arguments: argparse.Namespace) -> bool:
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, path, "--hither", arguments.hither]
-    command += ["--work", work, "--output", output]
-    command += ["--quick"] * arguments.quick
+    if path.name == "departures.py":
+        source = ["--quick"] if arguments.quick else ["--traces", work / "traces"]
+        command += [*source, "--output", output / "departures.md"]
+    else:
+        command += ["--work", work, "--output", output, *["--quick"] * arguments.quick]
+    if path.name == "npb.py":
+        command += ["--lab", arguments.lab]
     start = time.monotonic()
     print(f"{script} ...", flush=True)
     log = work / f"{path.stem}.log"
@@ -61,11 +66,15 @@ def main() -> int:
     parser.add_argument(
         "--work", type=Path, required=True, help="folder for sources, data and traces"
     )
+    parser.add_argument(
+        "--lab", type=Path, help="the lab's program [default: beside hither, as cargo builds it]"
+    )
     parser.add_argument("--only", default=",".join(PAPERS), help="papers, with commas between")
     parser.add_argument("--quick", action="store_true", help="every part, tiny")
     arguments = parser.parse_args()
     arguments.hither = arguments.hither.resolve()
     arguments.work = arguments.work.resolve()
+    arguments.lab = (arguments.lab or arguments.hither.with_name("lab")).resolve()
     papers = arguments.only.split(",")
     for paper in papers:
         if paper not in PAPERS:

@@ -20,7 +20,7 @@ use hither_core::spec::RegistryEntry;
 use hither_core::{Spec, Topology};
 use hither_generate::{Request, RequestOptions, RequestPart};
 use hither_sim::placement::PlacementSpec;
-use hither_sim::{Points, Size, Spacing};
+use hither_sim::{CacheOptions, Points, Size, Spacing};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::json;
@@ -130,7 +130,13 @@ pub(crate) fn simulate(
     let named: Vec<Size> = sizes.iter().map(|size| size.written).collect();
     let of = Arc::clone(&trace);
     let rows = in_both_ways(py, show, policies, is_own, move |policies, work| {
-        let caches = analysis::caches(&of, &policies, sizes.clone(), &[], 0, work)?;
+        let caches = analysis::caches(
+            &of,
+            &policies,
+            sizes.clone(),
+            &CacheOptions::default(),
+            work,
+        )?;
         Ok(caches.rows().to_vec())
     })?;
     let outcomes = rows.iter().flat_map(|row| &row.cells);

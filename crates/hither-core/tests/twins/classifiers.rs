@@ -299,9 +299,10 @@ impl Classifier for NaiveDear {
             }
             pairs.sort();
             let n = pairs.len();
-            let sequential = match self.all_new {
-                true => n == 0 && fresh > 0,
-                false => fresh > n,
+            let sequential = if self.all_new {
+                n == 0 && fresh > 0
+            } else {
+                fresh > n
             };
             if sequential {
                 *class = Class::Sequential;

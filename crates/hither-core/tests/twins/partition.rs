@@ -165,13 +165,19 @@ impl NaivePartition {
     fn victim(&self, incoming: &Access) -> Block {
         let now = incoming.tick;
         let period = |stream: u32| self.streams[&stream].period;
-        let period_of = |block: &Resident| match self.by_block {
-            true => block.period,
-            false => period(block.stream),
+        let period_of = |block: &Resident| {
+            if self.by_block {
+                block.period
+            } else {
+                period(block.stream)
+            }
         };
-        let rank = |period: u64| match self.exact {
-            true => period,
-            false => u64::from(period.max(1).ilog2()),
+        let rank = |period: u64| {
+            if self.exact {
+                period
+            } else {
+                u64::from(period.max(1).ilog2())
+            }
         };
         // Of a steady stream, that of whole rounds at least.
         let expected = |stream: u32| period(stream).max(self.streams[&stream].steady_period);
