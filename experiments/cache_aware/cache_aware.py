@@ -69,7 +69,7 @@ def main() -> None:
         f"Made by `experiments/cache_aware/cache_aware.py{' --quick' * options.quick}` with "
         f"{version}, Python {platform.python_version()}. What is modelled and how it is scaled "
         "stands in bench.py. The same version gives the same figures on any machine. Every figure "
-        "and table of the thesis: [figures.md](figures.md).",
+        "and table of the thesis: [papers.md](../../../docs/results/papers.md).",
         "",
     ]
     for part in PARTS:

@@ -702,7 +702,7 @@ def main() -> None:
         f"{PAIR.reuse} accesses to each block on average, {100 * ALL_CACHES:.0f} % of the data in "
         f"all caches together, LRU, T_m {T_M}, T_tr 50, 8.2 ms a disk access, 1 ms of computation "
         "between a node's accesses, unless a table says otherwise. "
-        "See [discussion.md](discussion.md) and [figures.md](figures.md)."
+        "See [discussion.md](discussion.md) and [papers.md](../../../docs/results/papers.md)."
     )
     head = "# Post-office placement: figures of the paper, and what it left open\n"
     (results / "summary.md").write_text("\n".join([head, paragraph(text), *parts]))

@@ -776,7 +776,7 @@ def main() -> None:
         "# User-level page migration on BT, SP and CG\n\n"
         f"{time.strftime('%Y-%m')}, {platform.machine()}; modelled times, the same on every "
         f"machine. `python3 npb.py --hidden {bench.hidden}`; costs `{COSTS}`. What it means: "
-        "[figures.md](figures.md).\n"
+        "[papers.md](../../../docs/results/papers.md).\n"
     )
     for name in options.part or PARTS:
         section = PARTS[name](bench)
