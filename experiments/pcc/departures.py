@@ -11,8 +11,8 @@ each departure is worth, and the lead of PCC over UBM.
         --output experiments/pcc/results/departures.md
     python3 experiments/pcc/departures.py --hither target/debug/hither --quick --output quick.md
 
---quick generates four small traces with `hither gen` instead of reading recorded ones. Traces whose
-name is not one of the PCC paper's workloads have rows of their own and count in no mean.
+--quick generates four small traces with `hither gen` instead of reading recorded ones. Of those it
+reads the PCC paper's workloads and epochs, which is not in the paper and counts in no mean.
 """
 
 import argparse
@@ -229,9 +229,8 @@ def generated(hither: Path, folder: Path) -> dict[str, Path]:
 
 
 def recorded(folder: Path) -> dict[str, Path]:
-    found = {trace.stem: trace for trace in sorted(folder.glob("*.hither"))}
-    order = [name for name in PAPER if name in found]
-    return {name: found[name] for name in [*order, *sorted(set(found) - set(order))]}
+    traces = {name: folder / f"{name}.hither" for name in [*PAPER, "epochs"]}
+    return {name: trace for name, trace in traces.items() if trace.exists()}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use hither_core::Spec;
+use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::RegistryEntry;
 
 /// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is
@@ -86,14 +87,21 @@ pub fn duration_ns(time_ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// A policy or placement: its name, and its parameters that differ from the defaults.
+/// A policy or placement: its name, and its parameters that differ from the defaults, or from what
+/// a preset that it has makes of them.
 pub fn policy<E: RegistryEntry>(spec: &Spec<E>) -> String {
     let defaults = Spec::defaults(spec.entry());
-    let changed: Vec<String> = spec
-        .params()
-        .zip(defaults.params())
-        .filter(|((_, value), (_, default))| value != default)
-        .map(|((param, value), _)| format!("{}={value}", param.name))
+    let is_preset = |param: &Param| matches!(param.kind, ParamKind::Preset { .. });
+    let presets = spec.params().filter(|(param, _)| is_preset(param));
+    let base = presets.fold(defaults, |base, (param, value)| {
+        base.with(param.name, value).unwrap_or(base)
+    });
+    let values = spec.params().zip(base.params()).zip(defaults.params());
+    let changed: Vec<String> = values
+        .filter(|(((param, value), (_, base)), (_, default))| {
+            value != base || is_preset(param) && value != default
+        })
+        .map(|(((param, value), _), _)| format!("{}={value}", param.name))
         .collect();
     let name = spec.entry().name();
     if changed.is_empty() {
@@ -179,6 +187,20 @@ fn hides(found: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_is_shown_as_it_would_be_written() {
+        for text in [
+            "ubm",
+            "ubm{threshold=4}",
+            "ubm{as=paper}",
+            "ubm{expire=2,as=paper}",
+        ] {
+            let spec: Spec = text.parse().unwrap();
+            assert_eq!(policy(&spec), text);
+            assert_eq!(policy(&spec).parse::<Spec>().unwrap(), spec);
+        }
+    }
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped_and_nothing_else() {
