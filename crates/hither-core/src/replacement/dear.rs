@@ -13,17 +13,18 @@
 //! partitioned cache, which have the values of `ubm{as=paper}`: DEAR itself has none of them.
 //!
 //! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
-//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
-//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
-//! these and the same in paper mode):
+//! the eight workloads of the PCC paper as `pcc.py` records them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, build 88898eea). `experiments/pcc/departures.py` measures these
+//! and the same in paper mode, by workload (`results/departures.md`):
 //!
 //! | departure | paper | mean | worst | best |
 //! |---|---|--:|--:|--:|
-//! | `ages=any` | `ages=own` | +5.9 | -14.2 (gcc, 10 %) | +40.9 (gcc, 25 %) |
-//! | `expire=2` | `expire=0` | +1.2 | -0.6 (multi3, 50 %) | +13.9 (viewperf, 25 %) |
-//! | `new_blocks=most` | `new_blocks=all` | +0.1 | -2.0 (viewperf, 5 %) | +5.1 (glimpse, 25 %) |
-//! | `periods=power` | `periods=exact` | 0.0 | -0.9 (multi2, 25 %) | +0.4 (multi2, 5 %) |
-//! | `steady=1` | `steady=0` | 0.0 | -0.3 (multi3, 25 %) | +0.4 (multi3, 50 %) |
+//! | `ages=any` | `ages=own` | +8.1 | -14.2 (gcc, 10 %) | +40.9 (gcc, 25 %) |
+//! | `expire=2` | `expire=0` | +4.9 | -15.0 (cscope, 50 %) | +27.9 (viewperf, 10 %) |
+//! | `steady=1` | `steady=0` | +0.7 | -0.6 (multi3, 75 %) | +6.9 (tpc-h, 25 %) |
+//! | `gain=segments` | `gain=fitted` | 0.0 | -0.6 (tpc-h, 10 %) | +0.6 (multi1, 10 %) |
+//! | `new_blocks=most` | `new_blocks=all` | 0.0 | -1.4 (viewperf, 5 %) | +2.2 (glimpse, 50 %) |
+//! | `periods=power` | `periods=exact` | 0.0 | -0.6 (tpc-h, 10 %) | +0.6 (tpc-h, 5 %) |
 
 use super::partition::{
     AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,

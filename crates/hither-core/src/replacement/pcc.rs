@@ -34,16 +34,17 @@
 //! sequential blocks are discarded while there is room).
 //!
 //! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
-//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
-//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
-//! these and the same in paper mode):
+//! the eight workloads of the PCC paper as `pcc.py` records them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, build 88898eea). `experiments/pcc/departures.py` measures these
+//! and the same in paper mode, by workload (`results/departures.md`):
 //!
 //! | departure | paper | mean | worst | best |
 //! |---|---|--:|--:|--:|
-//! | `expire=2` | `expire=0` | +3.6 | -0.6 (glimpse, 50 %) | +39.8 (viewperf, 25 %) |
-//! | `period_of=stream` | `period_of=block` | +0.4 | -2.5 (viewperf, 10 %) | +3.4 (multi3, 10 %) |
-//! | `periods=power` | `periods=exact` | +0.3 | -0.1 (glimpse, 75 %) | +1.9 (multi2, 25 %) |
-//! | `steady=1` | `steady=0` | +0.1 | -2.5 (viewperf, 10 %) | +1.5 (cscope, 25 %) |
+//! | `expire=2` | `expire=0` | +4.7 | -4.5 (tpc-h, 50 %) | +35.7 (viewperf, 25 %) |
+//! | `period_of=stream` | `period_of=block` | +0.5 | -4.1 (multi1, 75 %) | +5.7 (multi1, 25 %) |
+//! | `periods=power` | `periods=exact` | +0.3 | -0.8 (multi2, 10 %) | +2.7 (glimpse, 10 %) |
+//! | `gain=segments` | `gain=fitted` | 0.0 | -0.1 (gcc, 10 %) | 0.0 (multi1, 50 %) |
+//! | `steady=1` | `steady=0` | -0.3 | -4.7 (multi2, 10 %) | +1.6 (tpc-h, 50 %) |
 //!
 //! The steady rule is for shuffled epochs, which the paper does not have.
 

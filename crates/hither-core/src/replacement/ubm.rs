@@ -20,15 +20,16 @@
 //! there is room), and `period_of`: a loop and its period belong to a file.
 //!
 //! What each is worth, in points of hit ratio, if it alone is taken back from the default: over
-//! the eight workloads of the PCC paper as `pcc.py` recorded them, in caches of 5, 10, 25, 50 and
-//! 75 % of their blocks (2026-11, a development build; `experiments/pcc/departures.py` measures
-//! these and the same in paper mode):
+//! the eight workloads of the PCC paper as `pcc.py` records them, in caches of 5, 10, 25, 50 and
+//! 75 % of their blocks (2026-11, build 88898eea). `experiments/pcc/departures.py` measures these
+//! and the same in paper mode, by workload (`results/departures.md`):
 //!
 //! | departure | paper | mean | worst | best |
 //! |---|---|--:|--:|--:|
-//! | `expire=2` | `expire=0` | +1.5 | -15.3 (cscope, 75 %) | +40.7 (gcc, 25 %) |
-//! | `periods=power` | `periods=exact` | +0.3 | -2.9 (multi3, 75 %) | +2.8 (tpc-h, 75 %) |
-//! | `steady=1` | `steady=0` | +0.1 | -6.2 (cscope, 75 %) | +3.9 (multi3, 75 %) |
+//! | `expire=2` | `expire=0` | +2.8 | -15.2 (multi1, 50 %) | +40.7 (gcc, 25 %) |
+//! | `periods=power` | `periods=exact` | +0.6 | -0.2 (multi2, 5 %) | +3.0 (multi3, 5 %) |
+//! | `gain=segments` | `gain=fitted` | +0.3 | -2.9 (multi3, 25 %) | +5.7 (glimpse, 50 %) |
+//! | `steady=1` | `steady=0` | +0.2 | -0.9 (cscope, 25 %) | +0.9 (multi2, 10 %) |
 
 use super::partition::{
     AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
