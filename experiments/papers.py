@@ -8,7 +8,7 @@ docs/results/papers.md, which has a row for each figure and table of each paper.
     python3 papers.py --hither target/release/hither --work /tmp/papers --only pcc,upm
     python3 papers.py --hither target/debug/hither --work /tmp/papers --quick
 
-The first takes up to two hours on two cores. --quick runs every part at a tiny size, to see whether
+--quick runs every part at a tiny size, to see whether
 it works, and leaves the results in --work.
 """
 
@@ -43,6 +43,10 @@ def run(script: str, arguments: argparse.Namespace) -> bool:
         command += [*source, "--output", output / "departures.md"]
     else:
         command += ["--work", work, "--output", output, *["--quick"] * arguments.quick]
+    tree = arguments.work / "pcc" / "tree"
+    if path.name == "dual_layer.py" and not arguments.quick and tree.exists():
+        # The kernel's sources, which pcc.py has unpacked.
+        command += ["--tree", tree]
     if path.name == "npb.py":
         command += ["--lab", arguments.lab]
     start = time.monotonic()
