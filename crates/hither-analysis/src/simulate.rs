@@ -8,6 +8,7 @@ use hither_core::replacement::SiteRecord;
 use hither_sim::readahead::{Reads, WINDOW_BYTES};
 use hither_sim::sample::QUANTILE;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, CacheSize, Grid, Row, Size};
+use hither_trace::schema::{ObjectKind, ObjectRow};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
@@ -30,6 +31,11 @@ pub fn simulate_with_profile(
     readahead: Option<u32>,
     progress: &dyn Progress,
 ) -> Result<Grid> {
+    let is_memory = |object: &ObjectRow| object.kind == ObjectKind::Memory;
+    if readahead.is_some() && trace.objects().iter().any(is_memory) {
+        let problem = "readahead is of files, and this trace has regions of memory";
+        return Err(Error::Usage(problem.to_owned()));
+    }
     let known = load_profile(trace, profile)?;
     let options = CacheOptions {
         sites: &known,

@@ -14,14 +14,15 @@
 //!
 //! Readings and departures:
 //! - A state is kept for each process and file, where the kernel has one for each open file.
-//! - A request of more than 256 blocks counts as one of 256. (The kernel lets such a request read
-//!   more at a time than a window.)
-//! - A block is a page. Folios of several pages are not modelled.
+//! - A request of more than 256 blocks counts as one of 256. None reads more at a time than a
+//!   window; the kernel's may, as far as the disk takes it.
+//! - A block is a page, and a request ends with one. Folios of several pages are not modelled.
+//! - A write reads nothing. (The kernel's reads a page of which it writes a part.)
 //! - `fadvise`, `madvise` and direct reads are not known.
 
 use std::collections::VecDeque;
 
-use hither_core::{Access, Block, Residency};
+use hither_core::{Access, Block, Op, Residency};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -96,9 +97,9 @@ pub struct Reads {
     pub requests: u64,
     /// Blocks that they read.
     pub blocks: u64,
-    /// Misses of the cache that found their block read ahead.
+    /// Misses of reads that found their block read ahead.
     pub found_ahead: u64,
-    /// Blocks that were read ahead and went before they were used, or never were.
+    /// Blocks that were read ahead and went before they were read, or never were.
     pub unused: u64,
 }
 
@@ -110,8 +111,8 @@ struct Stream {
     size: u32,
     /// The mark is so many blocks before its end.
     marked_before_end: u32,
-    /// The block that was used last, if any was.
-    last: Option<u32>,
+    /// The block after the last request, if there was one (`prev_pos`).
+    after_last: Option<u32>,
 }
 
 /// A block that was read ahead.
@@ -169,6 +170,11 @@ impl<'a> Readahead<'a> {
             object: access.object.0,
             index: access.index,
         };
+        if access.op == Op::Write {
+            // It is in the cache from now on.
+            self.reads.unused += u64::from(self.ahead.remove(&place).is_some());
+            return;
+        }
         let left = self.files.blocks_left.get(access.tick as usize);
         let asked = u32::from(left.copied().unwrap_or(0)) + 1;
         let key = (access.process.0, place.object);
@@ -184,7 +190,9 @@ impl<'a> Readahead<'a> {
                 None => self.missed(&mut stream, place, asked, residency),
             }
         }
-        stream.last = Some(place.index);
+        if asked == 1 {
+            stream.after_last = Some(place.index.saturating_add(1));
+        }
         self.streams.insert(key, stream);
     }
 
@@ -192,8 +200,8 @@ impl<'a> Readahead<'a> {
     fn missed(&mut self, stream: &mut Stream, place: Place, asked: u32, residency: &Residency) {
         let index = place.index;
         let follows = stream
-            .last
-            .is_some_and(|last| index.wrapping_sub(last) <= 1);
+            .after_last
+            .is_some_and(|after| index.wrapping_sub(after) <= 1);
         if index == 0 || follows || asked > self.window {
             let size = first_size(asked, self.window);
             *stream = Stream {

@@ -44,7 +44,7 @@ impl CostOverrides {
     /// Whether a page that comes back from swap has a price: then pages may be reclaimed.
     pub fn reclaims(&self) -> bool {
         let mut names = self.0.split(',').filter_map(|part| part.split_once('='));
-        names.any(|(name, _)| name.trim() == "refault_ns")
+        names.any(|(name, value)| name.trim() == "refault_ns" && value.trim() != "0")
     }
 
     /// The costs of pages of memory.

@@ -202,6 +202,9 @@ impl Streams {
             let known = &mut self.images[image as usize];
             (known.number, known.is_inferred) = (number, false);
             (known.parent, known.time_ns, known.forked) = (parent, time_ns, forked);
+            // Of a program that had ended when it was looked up, the kernel knows a name alone.
+            known.exe.clone_from(&announced.exe);
+            known.args.clone_from(&announced.args);
             self.numbered.insert(number, image);
         }
         let is_new = known.is_none();
@@ -582,6 +585,8 @@ mod tests {
                 .map(|image| (image.time_ns, is_kernels_image(image.number)))
                 .collect();
             times.sort_unstable();
+            let last = streams.images().iter().find(|image| image.time_ns == 52);
+            assert_eq!(last.map(|image| &image.exe[..]), Some(&b"/bin/sh"[..]));
             times
         };
         let expected = [

@@ -100,6 +100,43 @@ fn single_blocks_here_and_there_are_read_alone() {
 }
 
 #[test]
+fn what_is_cached_within_a_request_makes_no_stream() {
+    // A block that is cached, then eight at the same place, of which only the first is.
+    let all: Vec<_> = (1..20)
+        .flat_map(|number| {
+            let at = number * 100;
+            let single = [(0, 0, at), (0, 0, 50_000 + at)];
+            let eight = (at..at + 8).map(|index| (0, 0, index));
+            single.into_iter().chain(eight)
+        })
+        .collect();
+    let left = (1..20).flat_map(|_| [0, 0].into_iter().chain((0..8).rev()));
+    let references = references(&all, &[100_000]).with_blocks_left(left.collect());
+    let (reads, _) = simulated(&references, 10_000);
+    assert_eq!((reads.blocks, reads.unused), (19 * 9, 0), "{reads:?}");
+}
+
+#[test]
+fn one_block_left_out_is_still_a_stream() {
+    let odd: Vec<_> = (0..50).map(|number| (0, 0, 101 + 2 * number)).collect();
+    let reads = reads_of(&odd, &[1000]);
+    // Marks are on blocks that are left out, so half of the windows begin with a miss.
+    assert!(reads.found_ahead > 20 && reads.requests < 30, "{reads:?}");
+}
+
+#[test]
+fn writes_read_nothing() {
+    let all: Vec<_> = (0..40).map(|index| (0, 0, index)).collect();
+    let written = references(&all, &[40]);
+    let accesses = written.accesses().iter().map(|access| Access {
+        op: Op::Write,
+        ..*access
+    });
+    let written = InMemory::new(accesses.collect(), Needs::ALL).with_object_bytes(vec![40 * 4096]);
+    assert_eq!(simulated(&written, 10_000).0, Reads::default());
+}
+
+#[test]
 fn the_start_of_a_file_brings_more_than_was_asked_for() {
     let starts: Vec<_> = (0..10).map(|file| (0, file, 0)).collect();
     let reads = Reads {
@@ -120,8 +157,8 @@ fn the_start_of_a_file_brings_more_than_was_asked_for() {
 #[test]
 fn blocks_that_are_cached_are_not_read_again() {
     // Each second block of the first 16 is cached when the file is read from its start.
-    let first = (1..8).map(|number| (1, 0, number * 2));
-    let then = (0..16).map(|index| (2, 0, index));
+    let first = (1..8).map(|number| (number, 0, number * 2));
+    let then = (0..16).map(|index| (9, 0, index));
     let all: Vec<_> = first.chain(then).collect();
     let reads = reads_of(&all, &[16]);
     assert_eq!((reads.blocks, reads.unused), (16, 0));

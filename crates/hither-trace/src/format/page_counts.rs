@@ -26,6 +26,13 @@ pub(super) const FORMAT: Format = Format {
 const FIRST: &[u8] = b"page-counts 1";
 /// Iterations that one record may stand for.
 const TIMES_MAX: u64 = 1000;
+/// Rows of an iteration, which are kept until it ends.
+const ROWS_MAX: usize = 1 << 22;
+/// References that an iteration stands for, all times together. As many as a row of a trace folder
+/// may stand for.
+const REFERENCES_MAX: u64 = 1 << 28;
+/// Accesses that one reference stands for at most.
+const COUNT_MAX: u64 = u16::MAX as u64;
 /// As the trace folder has it.
 const NODES_MAX: u64 = 65_534;
 
@@ -41,6 +48,8 @@ struct Reader {
     site: u32,
     /// The rows since the last end of an iteration, each with its line for errors.
     rows: Vec<AccessRow>,
+    /// The references that these rows stand for.
+    references: u64,
     time_ns: u64,
 }
 
@@ -96,7 +105,9 @@ impl Reader {
             return Err("an offset at or beyond the object's end");
         }
         let count = u32::try_from(count).ok().filter(|&count| count > 0);
-        self.rows.push(AccessRow {
+        let count = count.ok_or("a count of 0, or above 2^32 - 1")?;
+        self.references += u64::from(count).div_ceil(COUNT_MAX);
+        self.keep(AccessRow {
             thread: thread as u32,
             object: object as u32,
             node,
@@ -104,9 +115,19 @@ impl Reader {
             op,
             offset,
             length: 1,
-            count: count.ok_or("a count of 0, or above 2^32 - 1")?,
+            count,
             ..AccessRow::default()
-        });
+        })
+    }
+
+    fn keep(&mut self, row: AccessRow) -> Parsed<()> {
+        if self.rows.len() == ROWS_MAX {
+            return Err("the 4194305th row of an iteration");
+        }
+        if self.references > REFERENCES_MAX {
+            return Err("an iteration of more than 2^28 references");
+        }
+        self.rows.push(row);
         Ok(())
     }
 
@@ -165,12 +186,11 @@ impl Reader {
 
     fn end_loop(&mut self, line: &[u8]) -> Parsed<()> {
         let [_] = fields(line, b' ').ok_or("not `end`")?;
-        self.rows.push(AccessRow {
-            site: self.site,
+        let site = std::mem::take(&mut self.site);
+        self.keep(AccessRow {
+            site,
             ..AccessRow::mark(EpochKind::Construct, 0)
-        });
-        self.site = 0;
-        Ok(())
+        })
     }
 
     /// The end of an iteration. Returns how many times it happened.
@@ -180,7 +200,10 @@ impl Reader {
         if times == 0 || times > TIMES_MAX {
             return Err("not 1 to 1000 times");
         }
-        self.rows.push(AccessRow::mark(EpochKind::Iteration, 0));
+        if self.references.saturating_mul(times) > REFERENCES_MAX {
+            return Err("stands for more than 2^28 references");
+        }
+        self.keep(AccessRow::mark(EpochKind::Iteration, 0))?;
         Ok(times)
     }
 
@@ -192,11 +215,12 @@ impl Reader {
                 let time_ns = self.time_ns;
                 sink.request(&AccessRow { time_ns, ..*row })?;
                 if row.op != RowOp::Mark {
-                    self.time_ns += u64::from(row.count);
+                    self.time_ns = self.time_ns.saturating_add(row.count.into());
                 }
             }
         }
         self.rows.clear();
+        self.references = 0;
         Ok(())
     }
 }

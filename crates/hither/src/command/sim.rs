@@ -126,7 +126,7 @@ impl Subcommand for Sim {
         let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
-            if !(self.caches.names_sizes() || self.json) {
+            if !(self.caches.names_sizes() || self.json || self.readahead.is_some()) {
                 return Ok(ExitCode::SUCCESS);
             }
         }

@@ -10,6 +10,9 @@
 //! below the smallest lies on a curve that tells nothing of it: on the recorded gcc beside cscope
 //! (2026-11), in a cache of 5 % of the blocks, ubm then has a hit ratio of .27, and plain LRU .56.
 
+/// A smaller share of the references is none: counts fade, and never quite to 0.
+const RATIO_MIN: f64 = 1e-6;
+
 /// A size and the share of the references that a cache of this size misses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MissRatio {
@@ -23,7 +26,7 @@ pub(super) fn gain(points: impl Iterator<Item = MissRatio>, size: usize) -> f64 
     let mut previous = 0;
     let (mut count, mut sum_x, mut sum_y, mut sum_xx, mut sum_xy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for MissRatio { blocks, ratio } in points {
-        if blocks == previous || ratio <= 0.0 {
+        if blocks == previous || ratio < RATIO_MIN {
             continue;
         }
         previous = blocks;
@@ -38,8 +41,9 @@ pub(super) fn gain(points: impl Iterator<Item = MissRatio>, size: usize) -> f64 
         return 0.0;
     }
     let slope = (count * sum_xy - sum_x * sum_y) / (count * sum_xx - sum_x * sum_x);
-    let constant = ((sum_y - slope * sum_x) / count).exp();
-    let misses = |blocks: usize| constant * (blocks as f64).powf(slope);
+    let constant = (sum_y - slope * sum_x) / count;
+    // Steep lines have factors that no number holds; the sum of their logarithms is small.
+    let misses = |blocks: usize| (constant + slope * (blocks as f64).ln()).exp();
     misses(size) - misses(size + 1)
 }
 
@@ -62,6 +66,25 @@ mod tests {
                 "{size}: {found}, {expected}"
             );
         }
+    }
+
+    #[test]
+    fn a_cliff_gives_a_number() {
+        let points = [
+            (87_500, 0.1),
+            (100_000, 0.1),
+            (100_100, 1e-5),
+            (200_000, 1e-5),
+        ];
+        let at = |(blocks, ratio)| MissRatio { blocks, ratio };
+        for few in 2..=points.len() {
+            for size in [1, 100_000, 1_000_000] {
+                let found = gain(points[..few].iter().copied().map(at), size);
+                assert!(found >= 0.0 && !found.is_nan(), "{few} {size}: {found}");
+            }
+        }
+        let steep = [at((100_000, 0.9)), at((100_100, 2e-6))];
+        assert!(gain(steep.into_iter(), 100_050).is_finite());
     }
 
     #[test]

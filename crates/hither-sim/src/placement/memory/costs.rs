@@ -97,6 +97,10 @@ impl FromStr for MemoryCosts {
             let why = format!("network_cache_kib is at most {NETWORK_CACHE_KIB_MAX} (1 GiB)");
             return Err(CostsError::new(text, EXAMPLE, why));
         }
+        if (costs.network_cache_kib > 0) != (costs.network_cache_ns > 0) {
+            let why = "network_cache_kib and network_cache_ns go together";
+            return Err(CostsError::new(text, EXAMPLE, why));
+        }
         match costs.hidden {
             0.0..=1.0 => Ok(costs),
             hidden => Err(CostsError::new(
@@ -128,7 +132,9 @@ mod tests {
             "fault_ns",
             "fault_ns=x",
             "hidden=2",
-            "network_cache_kib=1048577",
+            "network_cache_kib=1048577,network_cache_ns=1100",
+            "network_cache_kib=512",
+            "network_cache_ns=1100",
             "page_ns=1,page_ns=2",
         ] {
             assert!(wrong.parse::<MemoryCosts>().is_err(), "{wrong}");
