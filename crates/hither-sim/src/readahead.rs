@@ -8,9 +8,9 @@
 //! the largest.
 //!
 //! The policy sees what it sees without readahead, the references, as it does in a live run. Blocks
-//! that were read ahead lie beside its cache until they are used or [`AHEAD_PART`] is full; the
-//! first use brings the block into the cache. So readahead changes no hit ratio. It changes how
-//! often the disk is asked, and for how much.
+//! that were read ahead lie beside its cache, as many as an eighth of it or four windows; the first
+//! use brings a block into the cache. So readahead changes no hit ratio. It changes how often the
+//! disk is asked, and for how much.
 //!
 //! Readings and departures:
 //! - A state is kept for each process and file, where the kernel has one for each open file.

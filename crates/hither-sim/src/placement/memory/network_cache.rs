@@ -7,9 +7,9 @@
 //! cache that is mapped directly by physical addresses. The page that loses a line holds one less.
 //!
 //! Simpler than NUMAchine: a page that is written while another node has lines of it leaves all
-//! caches as a whole, the writer's too; evictions do not invalidate the caches of processors; a line
-//! is counted once however often a row repeats it; what the caches serve still counts as moved over
-//! the network.
+//! caches as a whole, the writer's too; evictions do not invalidate the caches of processors; a
+//! line is counted once however often a row repeats it; what the caches serve still counts as moved
+//! over the network.
 
 use hither_core::random::Random;
 use hither_core::{Block, Node};
