@@ -115,6 +115,20 @@ struct Stream {
     after_last: Option<u32>,
 }
 
+/// Who reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Reader {
+    process: u32,
+    object: u32,
+}
+
+/// When a block was read ahead.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    place: Place,
+    number: u64,
+}
+
 /// A block that was read ahead.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
@@ -130,12 +144,11 @@ pub(crate) struct Readahead<'a> {
     /// The largest window, in blocks.
     window: u32,
     ahead_max: usize,
-    /// By process and object.
-    streams: FxHashMap<(u32, u32), Stream>,
+    streams: FxHashMap<Reader, Stream>,
     ahead: FxHashMap<Place, Ahead>,
     /// The blocks read ahead in the order of their coming. Those that were used since are still in
     /// it.
-    order: VecDeque<(Place, u64)>,
+    order: VecDeque<Coming>,
     came: u64,
     reads: Reads,
 }
@@ -177,8 +190,11 @@ impl<'a> Readahead<'a> {
         }
         let left = self.files.blocks_left.get(access.tick as usize);
         let asked = u32::from(left.copied().unwrap_or(0)) + 1;
-        let key = (access.process.0, place.object);
-        let mut stream = self.streams.get(&key).copied().unwrap_or_default();
+        let reader = Reader {
+            process: access.process.0,
+            object: place.object,
+        };
+        let mut stream = self.streams.get(&reader).copied().unwrap_or_default();
         if !hit {
             match self.ahead.remove(&place) {
                 Some(found) => {
@@ -193,7 +209,7 @@ impl<'a> Readahead<'a> {
         if asked == 1 {
             stream.after_last = Some(place.index.saturating_add(1));
         }
-        self.streams.insert(key, stream);
+        self.streams.insert(reader, stream);
     }
 
     /// The kernel's `page_cache_sync_ra`, for a request of which so many blocks are left.
@@ -303,15 +319,16 @@ impl<'a> Readahead<'a> {
         let number = self.came;
         self.came += 1;
         self.ahead.insert(place, Ahead { number, marked });
-        self.order.push_back((place, number));
-        let lies = |ahead: &FxHashMap<Place, Ahead>, &(place, number): &(Place, u64)| {
-            ahead.get(&place).is_some_and(|one| one.number == number)
+        self.order.push_back(Coming { place, number });
+        let lies = |ahead: &FxHashMap<Place, Ahead>, one: &Coming| {
+            let now = ahead.get(&one.place);
+            now.is_some_and(|now| now.number == one.number)
         };
         while self.ahead.len() > self.ahead_max
             && let Some(oldest) = self.order.pop_front()
         {
             if lies(&self.ahead, &oldest) {
-                self.ahead.remove(&oldest.0);
+                self.ahead.remove(&oldest.place);
                 self.reads.unused += 1;
             }
         }

@@ -16,8 +16,8 @@ pub struct LoadOptions {
     /// Whether mapping a range counts as reading it once. Later accesses through the mapping are
     /// not in the trace.
     pub include_maps: bool,
-    /// Whether it is kept how long requests were ([`Trace::blocks_left`](crate::Trace::blocks_left)).
-    /// It takes a byte for each reference.
+    /// Whether it is kept how long requests were, which takes a byte for each reference. See
+    /// [`Trace::blocks_left`](crate::Trace::blocks_left).
     #[serde(skip)]
     pub keep_lengths: bool,
     /// Which blocks are loaded.

@@ -34,6 +34,13 @@ struct Sample {
     forward: u64,
 }
 
+/// A process's use of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    process: u32,
+    block: u32,
+}
+
 #[derive(Clone, Debug, Default)]
 struct ProcessState {
     /// References in the current window, which started at tick `start`.
@@ -68,7 +75,7 @@ pub struct Dear {
     /// By block, one more than the tick of its last reference; 0 before the first.
     last: Vec<Tick>,
     /// The same by process and block, in place of `last` where ages are a process's own.
-    own_last: BTreeMap<(u32, u32), Tick>,
+    own_last: BTreeMap<Use, Tick>,
 }
 
 impl Dear {
@@ -132,7 +139,10 @@ impl Classifier for Dear {
         }
         let last = if self.config.own_ages {
             self.own_last
-                .entry((access.process.0, access.block.0))
+                .entry(Use {
+                    process: access.process.0,
+                    block: access.block.0,
+                })
                 .or_default()
         } else {
             at(&mut self.last, access.block.0)

@@ -412,6 +412,13 @@ fn sweep(slab: u64, swept: u64) -> (u64, u64) {
     (first + at, SWEEP_REQUEST_BLOCKS.min(blocks - at))
 }
 
+/// A file of an application, and the call site that uses it.
+#[derive(Clone, Copy)]
+struct Area {
+    object: u32,
+    site: u32,
+}
+
 fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let threads = u64::from(execution.threads());
     let key = execution.random(0).bits();
@@ -421,7 +428,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let places = plan.mesh.columns * plan.mesh.rows;
     let application = values.name(0);
     let slabs = plan.slabs.iter().map(|slab| plan.sizes[slab.size].blocks);
-    let areas: Vec<(u32, u32)> = [
+    let areas: Vec<Area> = [
         ("slabs", slabs.sum()),
         ("borders", borders.len() as u64 * plan.border_blocks),
         ("tables", places * plan.table_blocks),
@@ -431,7 +438,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     .map(|(area, blocks)| {
         let path = format!("/data/{application}/{area}");
         let file = execution.file(path, blocks * block_bytes);
-        (file, execution.site(format!("{application}.{area}")))
+        Area {
+            object: file,
+            site: execution.site(format!("{application}.{area}")),
+        }
     })
     .collect();
     let process = execution.process(&[application]);
@@ -468,7 +478,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         worker.done += blocks;
         let writes = plan.style.writes[usize::from(!matches!(area, FileKind::Slab))];
         let write = worker.random.unit() < writes;
-        let (object, site) = areas[area as usize];
+        let Area { object, site } = areas[area as usize];
         let request = FileRequest {
             site,
             object,

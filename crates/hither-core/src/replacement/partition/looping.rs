@@ -67,6 +67,14 @@ pub(super) struct LoopingRules {
     pub(super) by_block: bool,
 }
 
+/// What is evicted first: the longest period, then the latest reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// The rank of the period.
+    period: u64,
+    latest: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Looping {
     rules: LoopingRules,
@@ -74,7 +82,7 @@ pub(super) struct Looping {
     streams: Vec<StreamBlocks>,
     /// Streams with blocks, by the rank of the period, then by the latest reference; slots in place
     /// of streams where each block has its own period.
-    longest: IndexedHeap<(u64, u64)>,
+    longest: IndexedHeap<Rank>,
     /// The streams with blocks, by the tick at which their least recent block is overdue.
     due: IndexedHeap<Reverse<Tick>>,
     len: usize,
@@ -134,7 +142,14 @@ impl Looping {
         self.insertions += 1;
         if self.rules.by_block {
             let rank = self.rank_of(stream.period);
-            self.longest.set(slot.0, (rank, self.insertions));
+            let latest = self.insertions;
+            self.longest.set(
+                slot.0,
+                Rank {
+                    period: rank,
+                    latest,
+                },
+            );
         }
         self.rank(stream.id);
     }
@@ -177,7 +192,14 @@ impl Looping {
         };
         if by_stream {
             let rank = self.rank_of(period);
-            self.longest.set(stream, (rank, self.tick[latest as usize]));
+            let latest = self.tick[latest as usize];
+            self.longest.set(
+                stream,
+                Rank {
+                    period: rank,
+                    latest,
+                },
+            );
         }
         if self.rules.expire > 0.0 {
             let lease = (self.rules.expire * lease_period as f64) as u64;

@@ -28,6 +28,8 @@
 //! - `working-set`: one array, of which each iteration uses another part: 20, 90, 50, 10, 70 and
 //!   30 %, and again. Each iteration makes about as many references.
 
+use std::ops::Range;
+
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
@@ -97,10 +99,10 @@ enum Order {
 struct Sweep {
     name: &'static str,
     order: Order,
-    /// The first array, and the one after the last.
-    arrays: (usize, usize),
+    /// Which arrays, by number.
+    arrays: Range<usize>,
     /// The part of the rows, in percent.
-    part: (usize, usize),
+    part: Range<usize>,
     /// References to an element at each visit.
     loads: u32,
     stores: u32,
@@ -112,7 +114,7 @@ struct Sweep {
 const fn sweep(
     name: &'static str,
     order: Order,
-    arrays: (usize, usize),
+    arrays: Range<usize>,
     loads: u32,
     stores: u32,
 ) -> Sweep {
@@ -120,7 +122,7 @@ const fn sweep(
         name,
         order,
         arrays,
-        part: (0, 100),
+        part: 0..100,
         loads,
         stores,
         times: 1,
@@ -130,7 +132,7 @@ const fn sweep(
 impl Sweep {
     const fn of(self, from: usize, to: usize) -> Sweep {
         Sweep {
-            part: (from, to),
+            part: from..to,
             ..self
         }
     }
@@ -159,11 +161,11 @@ static STYLES: &[Style] = &[
         arrays: &["work"],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("levels", Columns, (0, 1), 0, 1)],
+        start: &[sweep("levels", Columns, 0..1, 0, 1)],
         iteration: &[
-            sweep("advect", Columns, (0, 1), 1, 0).of(0, 50).times(2),
-            sweep("spectra", Rows, (0, 1), 0, 1).of(50, 80),
-            sweep("diffuse", Rows, (0, 1), 1, 1).of(80, 100).times(2),
+            sweep("advect", Columns, 0..1, 1, 0).of(0, 50).times(2),
+            sweep("spectra", Rows, 0..1, 0, 1).of(50, 80),
+            sweep("diffuse", Rows, 0..1, 1, 1).of(80, 100).times(2),
         ],
     },
     Style {
@@ -171,11 +173,11 @@ static STYLES: &[Style] = &[
         arrays: &["density", "energy", "grid_r", "grid_z", "flux_r", "flux_z"],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("grid", Rows, (0, 4), 0, 1)],
+        start: &[sweep("grid", Rows, 0..4, 0, 1)],
         iteration: &[
-            sweep("advance_z", Columns, (4, 6), 4, 2).times(2),
-            sweep("advance_r", Rows, (4, 6), 4, 2).times(2),
-            sweep("state", Rows, (0, 4), 4, 2),
+            sweep("advance_z", Columns, 4..6, 4, 2).times(2),
+            sweep("advance_r", Rows, 4..6, 4, 2).times(2),
+            sweep("state", Rows, 0..4, 4, 2),
         ],
     },
     Style {
@@ -183,19 +185,19 @@ static STYLES: &[Style] = &[
         arrays: &["a", "b", "c"],
         element_bytes: 4,
         row_bytes: 8 << 10,
-        start: &[sweep("fill", Rows, (0, 1), 0, 1)],
-        iteration: &[sweep("multiply", Product, (0, 3), 1, 1)],
+        start: &[sweep("fill", Rows, 0..1, 0, 1)],
+        iteration: &[sweep("multiply", Product, 0..3, 1, 1)],
     },
     Style {
         name: "tomcatv",
         arrays: &["x", "y", "rx", "ry", "aa", "dd", "d"],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("read", Columns, (0, 2), 0, 1)],
+        start: &[sweep("read", Columns, 0..2, 0, 1)],
         iteration: &[
-            sweep("residual", Columns, (0, 2), 1, 0).times(8),
-            sweep("solve", Rows, (2, 7), 4, 2).times(2),
-            sweep("add", Columns, (0, 2), 0, 1).times(4),
+            sweep("residual", Columns, 0..2, 1, 0).times(8),
+            sweep("solve", Rows, 2..7, 4, 2).times(2),
+            sweep("add", Columns, 0..2, 0, 1).times(4),
         ],
     },
     Style {
@@ -205,11 +207,11 @@ static STYLES: &[Style] = &[
         ],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("spectrum", Columns, (0, 6), 0, 1)],
+        start: &[sweep("spectrum", Columns, 0..6, 0, 1)],
         iteration: &[
-            sweep("transform_y", Columns, (0, 6), 2, 1).times(3),
-            sweep("transform_x", Rows, (0, 6), 2, 1).times(2),
-            sweep("products", Rows, (6, 12), 3, 2).times(3),
+            sweep("transform_y", Columns, 0..6, 2, 1).times(3),
+            sweep("transform_x", Rows, 0..6, 2, 1).times(2),
+            sweep("products", Rows, 6..12, 3, 2).times(3),
         ],
     },
     Style {
@@ -217,10 +219,10 @@ static STYLES: &[Style] = &[
         arrays: &["work"],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("particles", Rows, (0, 1), 0, 1)],
+        start: &[sweep("particles", Rows, 0..1, 0, 1)],
         iteration: &[
-            sweep("push", Rows, (0, 1), 24, 8).of(0, 90),
-            sweep("fields", Rows, (0, 1), 3, 1).of(90, 100),
+            sweep("push", Rows, 0..1, 24, 8).of(0, 90),
+            sweep("fields", Rows, 0..1, 3, 1).of(90, 100),
         ],
     },
     Style {
@@ -228,8 +230,8 @@ static STYLES: &[Style] = &[
         arrays: &["memory"],
         element_bytes: 8,
         row_bytes: 12 << 10,
-        start: &[sweep("allocate", Rows, (0, 1), 0, 1)],
-        iteration: &[sweep("work", WorkingSet, (0, 1), 1, 1)],
+        start: &[sweep("allocate", Rows, 0..1, 0, 1)],
+        iteration: &[sweep("work", WorkingSet, 0..1, 1, 1)],
     },
 ];
 
@@ -265,7 +267,7 @@ impl Sweeps {
 
     fn run(&self, team: &mut Team, sweep: &Sweep, iteration: usize) {
         let (threads, columns) = (team.size(), self.columns());
-        let (mut from, mut to) = sweep.part;
+        let (mut from, mut to) = (sweep.part.start, sweep.part.end);
         let mut times = sweep.times;
         if let WorkingSet = sweep.order {
             (from, to) = (0, WORKING_SETS[iteration % WORKING_SETS.len()]);
@@ -281,7 +283,7 @@ impl Sweeps {
             Product => columns,
         };
         let own = |thread| share(units, threads, thread);
-        let arrays = sweep.arrays.0..sweep.arrays.1;
+        let arrays = sweep.arrays.clone();
         team.parallel(
             sweep.name,
             |thread| 0..own(thread).len() * times,
@@ -409,7 +411,7 @@ mod tests {
     }
 
     /// The misses by references of all arrays of a range, in percent.
-    fn miss_rate(team: &Team, arrays: std::ops::Range<usize>) -> f64 {
+    fn miss_rate(team: &Team, arrays: Range<usize>) -> f64 {
         let sum = |counts: &[u64]| counts.iter().sum::<u64>() as f64;
         let of = team.regions()[arrays].iter().map(|region| {
             let (references, misses) = team.references(region);

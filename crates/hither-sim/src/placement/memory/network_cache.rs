@@ -33,10 +33,25 @@ pub(super) struct NetworkCaches {
 }
 
 struct NetworkCache {
-    /// By place: the page of the line in it, and how often that page had been written.
-    places: Vec<(u32, u32)>,
-    /// By page: its lines here, and how often it had been written then.
-    held: Vec<(u32, u32)>,
+    /// By place: the line in it.
+    places: Vec<Line>,
+    /// By page.
+    held: Vec<Held>,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    page: u32,
+    /// How often the page had been written when the line came.
+    written: u32,
+}
+
+/// What a cache holds of a page.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    lines: u32,
+    /// How often the page had been written then. If it was written since, nothing is held.
+    written: u32,
 }
 
 impl NetworkCaches {
@@ -50,8 +65,14 @@ impl NetworkCaches {
         let line_bytes = u64::from(costs.line_bytes.max(1));
         let lines = u64::from(costs.network_cache_kib) * 1024 / line_bytes;
         let cache = || NetworkCache {
-            places: vec![(NOTHING, 0); lines as usize],
-            held: vec![(0, 0); pages as usize],
+            places: vec![
+                Line {
+                    page: NOTHING,
+                    written: 0
+                };
+                lines as usize
+            ],
+            held: vec![Held::default(); pages as usize],
         };
         (lines > 0).then(|| NetworkCaches {
             nodes: (0..nodes).map(|_| cache()).collect(),
@@ -84,22 +105,27 @@ impl NetworkCaches {
         let written = self.written[block.index()];
         self.sharers[block.index()] |= sharer(by);
         let cache = &mut self.nodes[by.index()];
-        let held = match cache.held[block.index()] {
-            (held, when) if when == written => u64::from(held),
-            _ => 0,
-        };
-        cache.held[block.index()] = (held as u32, written);
+        let held = &mut cache.held[block.index()];
+        if held.written != written {
+            *held = Held { lines: 0, written };
+        }
+        let held = u64::from(held.lines);
         // Rounded up or down at random, so that the sum is right.
         let hits = (count * held + self.random.below(self.page_lines)) / self.page_lines;
         let hits = hits.min(count);
         self.hits += hits;
         for _ in 0..(count - hits).min(self.page_lines - held) {
             let place = self.random.below(cache.places.len() as u64) as usize;
-            let (old, when) = std::mem::replace(&mut cache.places[place], (block.0, written));
-            if old != NOTHING && cache.held[old as usize].1 == when {
-                cache.held[old as usize].0 -= 1;
+            let line = Line {
+                page: block.0,
+                written,
+            };
+            let old = std::mem::replace(&mut cache.places[place], line);
+            if old.page != NOTHING {
+                let of = &mut cache.held[old.page as usize];
+                of.lines -= u32::from(of.written == old.written);
             }
-            cache.held[block.index()].0 += 1;
+            cache.held[block.index()].lines += 1;
         }
         hits
     }
@@ -146,9 +172,9 @@ mod tests {
         let share = caches.hits() as f64 / 20_000.0;
         assert!((0.22..0.28).contains(&share), "{share}");
         let cache = &caches.nodes[0];
-        for (page, &(held, _)) in (0..).zip(&cache.held) {
-            let places = cache.places.iter().filter(|place| place.0 == page);
-            assert_eq!(places.count(), held as usize);
+        for (page, held) in (0..).zip(&cache.held) {
+            let places = cache.places.iter().filter(|line| line.page == page);
+            assert_eq!(places.count(), held.lines as usize);
         }
     }
 }
