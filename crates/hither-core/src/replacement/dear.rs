@@ -27,13 +27,12 @@
 //! | `periods=power` | `periods=exact` | 0.0 | -0.6 (tpc-h, 10 %) | +0.6 (tpc-h, 5 %) |
 
 use super::partition::{
-    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::dear::{Config, Dear};
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
-    Value, Values,
+    Compared, Mechanism, Needs, Param, Preset, ReplacementEntry, ReplacementSettings, Value, Values,
 };
 
 /// The line in the registry.
@@ -86,30 +85,20 @@ const PARAMS: &[Param] = &[
     GAIN,
     SEQUENTIAL,
     OTHER,
-    Param {
-        name: AS,
-        doc: AS_DOC,
-        kind: ParamKind::Preset {
-            default: "hither",
-            presets: &[
-                Preset {
-                    name: "hither",
-                    values: &[],
-                },
-                Preset {
-                    name: "paper",
-                    values: &[
-                        ("new_blocks", Value::Name("all")),
-                        ("ages", Value::Name("own")),
-                        ("expire", Value::Real(0.0)),
-                        ("steady", Value::Count(0)),
-                        ("periods", Value::Name("exact")),
-                        ("gain", Value::Name("fitted")),
-                    ],
-                },
+    paper_mode(&[
+        HITHER,
+        Preset {
+            name: "paper",
+            values: &[
+                ("new_blocks", Value::Name("all")),
+                ("ages", Value::Name("own")),
+                ("expire", Value::Real(0.0)),
+                ("steady", Value::Count(0)),
+                ("periods", Value::Name("exact")),
+                ("gain", Value::Name("fitted")),
             ],
         },
-    },
+    ]),
 ];
 
 /// Builds the policy.

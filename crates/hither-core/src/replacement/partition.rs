@@ -50,7 +50,7 @@ use super::{ClassCounts, Replacement, SiteRecord};
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
 use crate::classify::{Class, Classification, Classifier, Stream};
-use crate::entry::{Param, ParamKind, ReplacementSettings, Values, inner_replacements};
+use crate::entry::{Param, ParamKind, Preset, ReplacementSettings, Values, inner_replacements};
 use crate::ids::{Slot, Tick};
 use looping::{Looping, LoopingRules};
 use marginal_gain::MarginalGain;
@@ -118,12 +118,24 @@ pub(crate) const SEQUENTIAL: Param = Param::name(
     &["keep", "discard"],
 );
 
-/// What a user writes to get the papers' policy. Its other name, `hither`, changes nothing.
-pub(crate) const AS: &str = "as";
+/// The parameter `as` of the partitioned policies: [`HITHER`], and what the paper has.
+pub(super) const fn paper_mode(presets: &'static [Preset]) -> Param {
+    Param {
+        name: "as",
+        doc: "paper: every departure from the paper that is a parameter is taken back, but for \
+              parameters that are given beside it",
+        kind: ParamKind::Preset {
+            default: HITHER.name,
+            presets,
+        },
+    }
+}
 
-/// What the parameter [`AS`] does.
-pub(crate) const AS_DOC: &str = "paper: every departure from the paper that is a parameter is \
-     taken back, but for parameters that are given beside it";
+/// Every departure is made.
+pub(super) const HITHER: Preset = Preset {
+    name: "hither",
+    values: &[],
+};
 
 /// The rules of the partitioned cache, from its parameters.
 #[derive(Clone, Copy, Debug)]

@@ -49,13 +49,12 @@
 //! The steady rule is for shuffled epochs, which the paper does not have.
 
 use super::partition::{
-    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::pcc::{Config, Counters, Pcc};
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
-    Value, Values,
+    Compared, Mechanism, Needs, Param, Preset, ReplacementEntry, ReplacementSettings, Value, Values,
 };
 
 /// The line in the registry.
@@ -113,29 +112,19 @@ const PARAMS: &[Param] = &[
     GAIN,
     SEQUENTIAL,
     OTHER,
-    Param {
-        name: AS,
-        doc: AS_DOC,
-        kind: ParamKind::Preset {
-            default: "hither",
-            presets: &[
-                Preset {
-                    name: "hither",
-                    values: &[],
-                },
-                Preset {
-                    name: "paper",
-                    values: &[
-                        ("expire", Value::Real(0.0)),
-                        ("steady", Value::Count(0)),
-                        ("periods", Value::Name("exact")),
-                        ("period_of", Value::Name("block")),
-                        ("gain", Value::Name("fitted")),
-                    ],
-                },
+    paper_mode(&[
+        HITHER,
+        Preset {
+            name: "paper",
+            values: &[
+                ("expire", Value::Real(0.0)),
+                ("steady", Value::Count(0)),
+                ("periods", Value::Name("exact")),
+                ("period_of", Value::Name("block")),
+                ("gain", Value::Name("fitted")),
             ],
         },
-    },
+    ]),
 ];
 
 /// The configuration of its classifier.

@@ -32,13 +32,12 @@
 //! | `steady=1` | `steady=0` | +0.2 | -0.9 (cscope, 25 %) | +0.9 (multi2, 10 %) |
 
 use super::partition::{
-    AS, AS_DOC, EXPIRE, GAIN, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
 use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
-    Value, Values,
+    Compared, Mechanism, Needs, Param, Preset, ReplacementEntry, ReplacementSettings, Value, Values,
 };
 
 /// The line in the registry.
@@ -71,28 +70,18 @@ const PARAMS: &[Param] = &[
     GAIN,
     SEQUENTIAL,
     OTHER,
-    Param {
-        name: AS,
-        doc: AS_DOC,
-        kind: ParamKind::Preset {
-            default: "hither",
-            presets: &[
-                Preset {
-                    name: "hither",
-                    values: &[],
-                },
-                Preset {
-                    name: "paper",
-                    values: &[
-                        ("expire", Value::Real(0.0)),
-                        ("steady", Value::Count(0)),
-                        ("periods", Value::Name("exact")),
-                        ("gain", Value::Name("fitted")),
-                    ],
-                },
+    paper_mode(&[
+        HITHER,
+        Preset {
+            name: "paper",
+            values: &[
+                ("expire", Value::Real(0.0)),
+                ("steady", Value::Count(0)),
+                ("periods", Value::Name("exact")),
+                ("gain", Value::Name("fitted")),
             ],
         },
-    },
+    ]),
 ];
 
 /// Its classifier.
