@@ -486,8 +486,8 @@ mod tests {
                     local_hit_ratio,hops,hit_latency_ns,access_latency_ns,migrations,\
                     replications,bytes_moved,modelled_time_ns,node_imbalance,hither";
         let cache = "ubm,\"ubm{threshold=3,expire=0,steady=1,periods=power,period_of=stream,\
-                     gain=segments,sequential=keep,other=lru,as=hither}\",10%,10,40960,3,1,0.25,\
-                     0.01,,,,,,,,,,,,,,,";
+                     gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}\",10%,10,\
+                     40960,3,1,0.25,0.01,,,,,,,,,,,,,,,";
         let empty = "lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,";
         let placed = ",,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,\
                       0.5,0.6666666666666666,100,200,7,0,4096,800,1.5";

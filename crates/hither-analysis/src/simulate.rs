@@ -62,6 +62,11 @@ pub fn readahead_window(trace: &Trace) -> u32 {
         0 => u64::from(WINDOW_BYTES),
         recorded => recorded,
     };
+    readahead_blocks(trace, bytes)
+}
+
+/// A largest window of so many bytes, in blocks.
+pub fn readahead_blocks(trace: &Trace, bytes: u64) -> u32 {
     let blocks = bytes / u64::from(trace.options().block_bytes);
     u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
 }

@@ -25,7 +25,8 @@ fn parameters_default_and_are_written_out() {
     assert_eq!(
         written("pcc"),
         "pcc{threshold=100,sample=20,entries=65536,sites=4096,counters=weighted,expire=2,steady=1,\
-         periods=power,period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}"
+         periods=power,period_of=stream,gain=segments,sequential=keep,mapped=classified,\
+         other=lru,as=hither}"
     );
     assert_eq!(
         written("lru-k{ k = 3 }"),
@@ -39,7 +40,7 @@ fn parameters_default_and_are_written_out() {
     assert_eq!(
         list[1].to_string(),
         "ubm{threshold=5,expire=2,steady=1,periods=power,period_of=stream,gain=segments,\
-         sequential=keep,other=arc,as=hither}"
+         sequential=keep,mapped=classified,other=arc,as=hither}"
     );
 }
 
@@ -49,7 +50,7 @@ fn a_preset_sets_what_is_not_given() {
     assert_eq!(
         parsed("ubm{as=paper}").to_string(),
         "ubm{threshold=3,expire=0,steady=0,periods=exact,period_of=stream,gain=fitted,\
-         sequential=keep,other=lru,as=paper}"
+         sequential=keep,mapped=classified,other=lru,as=paper}"
     );
     // What is given beside it wins, on either side of it.
     let given = parsed("ubm{as=paper,expire=2}");
@@ -93,7 +94,7 @@ fn wrong_ones_say_what_is_allowed() {
     assert_eq!(
         error("ubm{treshold=2}"),
         "`ubm` has no parameter `treshold` (did you mean `threshold`?); \
-         it has threshold, expire, steady, periods, period_of, gain, sequential, other, as"
+         it has threshold, expire, steady, periods, period_of, gain, sequential, mapped, other, as"
     );
     assert_eq!(error("lru{k=2}"), "`lru` has no parameter `k`; it has none");
     assert_eq!(

@@ -167,7 +167,7 @@ fn classes_are_counted_and_parameters_written_out() {
         serde_json::json!({
             "threshold": 3, "expire": 2.0, "steady": 1, "periods": "power",
             "period_of": "stream", "gain": "segments", "sequential": "keep",
-            "other": "lru", "as": "hither",
+            "mapped": "classified", "other": "lru", "as": "hither",
         })
     );
     assert_eq!(

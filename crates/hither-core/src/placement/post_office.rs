@@ -20,8 +20,9 @@
 //!   not serve. The default, 0.15, is about the mean over the six applications as `shared-files`
 //!   has them, so that there are nodes on either side of it: where all nodes are under pressure, or
 //!   none is, nothing is forwarded. Under uneven loads (`experiments/post_office`) 0.03 is better.
-//!   A node that becomes idle keeps the flag of its last window, which a "period of time" would
-//!   clear.
+//!   With `period_ms` it is the ratio over a period of time, as in the text: a node that has no
+//!   accesses in a period is not under pressure in the next. By accesses, a node that becomes idle
+//!   keeps the flag of its last window.
 //! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has
 //!   most room, and among equals the fewest misses; otherwise to the nearest other node without
 //!   pressure; otherwise they are evicted. Line 4 of the figure ignores capacities; with unequal
@@ -93,6 +94,13 @@ const PARAMS: &[Param] = &[
         NEVER_FAR,
         0..=NEVER_FAR,
     ),
+    Param::count(
+        "period_ms",
+        "the period of time over which the miss ratio is computed, in place of `window`; 0: by \
+              `window`",
+        0,
+        0..=600_000,
+    ),
 ];
 
 /// More hops than any topology has.
@@ -103,9 +111,11 @@ struct PostOffice {
     replication: u32,
     blocks: BlockCounters,
     pressure: Vec<Pressure>,
-    /// Misses in a window from which a node is under pressure.
-    misses_min: u32,
+    miss_ratio: f64,
     window: u32,
+    /// 0: windows are used.
+    period_ns: u64,
+    period_ends_ns: u64,
     remote_misses: bool,
     /// How many nodes are not under pressure.
     at_ease: usize,
@@ -119,7 +129,7 @@ struct PostOffice {
 struct Pressure {
     accesses: u32,
     misses: u32,
-    /// Misses in the last whole window.
+    /// Misses in the last whole window or period.
     misses_before: u32,
     flag: bool,
 }
@@ -127,14 +137,15 @@ struct Pressure {
 impl PostOffice {
     fn new(settings: &PlacementSettings<'_>, values: &Values) -> PostOffice {
         let topology = &settings.topology;
-        let window = values.count(2) as u32;
         PostOffice {
             trigger: values.count(0) as u8,
             replication: values.count(4) as u32,
             blocks: BlockCounters::new(topology.nodes(), settings.blocks),
             pressure: vec![Pressure::default(); topology.nodes()],
-            misses_min: (values.real(1) * f64::from(window)).ceil() as u32,
-            window,
+            miss_ratio: values.real(1),
+            window: values.count(2) as u32,
+            period_ns: values.count(5) * 1_000_000,
+            period_ends_ns: 0,
             remote_misses: values.count(3) == 1,
             at_ease: topology.nodes(),
             weights: topology.all().map(|node| topology.weight(node)).collect(),
@@ -144,14 +155,24 @@ impl PostOffice {
 
     /// Figure 4, lines 2 to 9.
     #[inline]
-    fn count(&mut self, node: Node, missed: bool) {
+    fn count(&mut self, node: Node, missed: bool, now_ns: u64) {
+        if self.period_ns > 0 && now_ns >= self.period_ends_ns {
+            (0..self.pressure.len()).for_each(|node| self.close(node));
+            self.period_ends_ns = now_ns + self.period_ns;
+        }
         let pressure = &mut self.pressure[node.index()];
         pressure.accesses += 1;
         pressure.misses += u32::from(missed);
-        if pressure.accesses < self.window {
-            return;
+        if self.period_ns == 0 && pressure.accesses >= self.window {
+            self.close(node.index());
         }
-        let flag = pressure.misses >= self.misses_min;
+    }
+
+    /// A node's window or period ends.
+    fn close(&mut self, node: usize) {
+        let pressure = &mut self.pressure[node];
+        let misses_min = self.miss_ratio * f64::from(pressure.accesses);
+        let flag = pressure.accesses > 0 && f64::from(pressure.misses) >= misses_min;
         self.at_ease += usize::from(pressure.flag);
         self.at_ease -= usize::from(flag);
         *pressure = Pressure {
@@ -172,8 +193,8 @@ impl PostOffice {
 }
 
 impl Placement for PostOffice {
-    fn place(&mut self, access: &Access, _: &Nodes) -> Node {
-        self.count(access.node, true);
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        self.count(access.node, true, nodes.now_ns());
         self.blocks.fetched(access.block, access.node);
         self.blocks.count(access.block, access.node);
         access.node
@@ -182,7 +203,7 @@ impl Placement for PostOffice {
     #[inline]
     fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         let (block, by) = (access.block, access.node);
-        self.count(by, from != by && self.remote_misses);
+        self.count(by, from != by && self.remote_misses, nodes.now_ns());
         if self.blocks.count(block, by) >= self.trigger {
             let to = self.best(block, nodes);
             self.blocks.reset(block);

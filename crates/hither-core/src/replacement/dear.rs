@@ -27,7 +27,8 @@
 //! | `periods=power` | `periods=exact` | 0.0 | -0.6 (tpc-h, 10 %) | +0.6 (tpc-h, 5 %) |
 
 use super::partition::{
-    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
+    EXPIRE, GAIN, HITHER, MAPPED, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::dear::{Config, Dear};
@@ -84,6 +85,7 @@ const PARAMS: &[Param] = &[
     PERIOD_OF,
     GAIN,
     SEQUENTIAL,
+    MAPPED,
     OTHER,
     paper_mode(&[
         HITHER,

@@ -34,6 +34,9 @@
 //! MB), and a single call site makes the first round sequential, so with `sequential=discard` only
 //! the third could hit. The paper finds PCC close to the optimum there, at all sizes.
 //!
+//! Departure (`mapped`): the PCC paper's kernel cannot tell the call site of a reference to a mapped
+//! file, and takes it for *other* (section 5.4). A trace has the call site of `mmap`.
+//!
 //! The other departures are where they are built: `periods` and `period_of` in `looping`, `gain` in
 //! `marginal_gain`.
 //!
@@ -47,7 +50,7 @@ mod sequential;
 mod stack;
 
 use super::{ClassCounts, Replacement, SiteRecord};
-use crate::access::Access;
+use crate::access::{Access, Op};
 use crate::cache::ReplacementPolicy;
 use crate::classify::{Class, Classification, Classifier, Stream};
 use crate::entry::{Param, ParamKind, Preset, ReplacementSettings, Values, inner_replacements};
@@ -118,6 +121,15 @@ pub(crate) const SEQUENTIAL: Param = Param::name(
     &["keep", "discard"],
 );
 
+/// The parameter `mapped` of the partitioned policies.
+pub(crate) const MAPPED: Param = Param::name(
+    "mapped",
+    "references to mapped files: classified as all are, or other ones (as in the PCC paper's \
+     kernel, section 5.4, which does not see who makes them)",
+    "classified",
+    &["classified", "other"],
+);
+
 /// The parameter `as` of the partitioned policies: [`HITHER`], and what the paper has.
 pub(super) const fn paper_mode(presets: &'static [Preset]) -> Param {
     Param {
@@ -144,11 +156,12 @@ struct Rules {
     steady: bool,
     fitted: bool,
     discard: bool,
+    mapped_are_other: bool,
 }
 
 impl Rules {
-    /// From [`EXPIRE`], [`STEADY`], [`PERIODS`], [`PERIOD_OF`], [`GAIN`] and [`SEQUENTIAL`], which
-    /// stand in this order from index `first` of the entry.
+    /// From [`EXPIRE`], [`STEADY`], [`PERIODS`], [`PERIOD_OF`], [`GAIN`], [`SEQUENTIAL`] and
+    /// [`MAPPED`], which stand in this order from index `first` of the entry.
     fn of(values: &Values, first: usize) -> Rules {
         Rules {
             looping: LoopingRules {
@@ -159,6 +172,7 @@ impl Rules {
             steady: values.switched(first + 1),
             fitted: values.name(first + 4) == "fitted",
             discard: values.name(first + 5) == "discard",
+            mapped_are_other: values.name(first + 6) == "other",
         }
     }
 }
@@ -169,6 +183,7 @@ pub struct Partitioned<C> {
     classifier: C,
     steady: bool,
     discard: bool,
+    mapped_are_other: bool,
     /// The classification of the missing access, from `victim` or `discarded` to `inserted`.
     verdict: Option<Classification>,
     /// By slot, the part that it belongs to.
@@ -198,11 +213,12 @@ impl<C: Classifier> Partitioned<C> {
             classifier,
             steady: rules.steady,
             discard: rules.discard,
+            mapped_are_other: rules.mapped_are_other,
             verdict: None,
             part: vec![Class::Other; capacity as usize],
             sequential: Sequential::new(capacity),
             looping: Looping::new(capacity, rules.looping),
-            other: values.policy(first + 6).build(settings),
+            other: values.policy(first + 7).build(settings),
             other_len: 0,
             other_told: 0,
             gain: MarginalGain::new(capacity, rules.fitted),
@@ -211,6 +227,9 @@ impl<C: Classifier> Partitioned<C> {
     }
 
     fn classify(&mut self, access: &Access) -> Classification {
+        if self.mapped_are_other && access.op == Op::Map {
+            return self.of_nobody(access);
+        }
         let mut verdict = self.classifier.classify(access);
         if !self.steady {
             let streams = std::iter::once(&mut verdict.stream).chain(&mut verdict.revised);
@@ -231,6 +250,21 @@ impl<C: Classifier> Partitioned<C> {
         self.gain
             .access(access.block.0, verdict.class == Class::Other);
         verdict
+    }
+
+    /// An access that is other and of no stream, whoever makes it.
+    fn of_nobody(&mut self, access: &Access) -> Classification {
+        self.counts.other += 1;
+        self.gain.access(access.block.0, true);
+        Classification {
+            class: Class::Other,
+            stream: Stream {
+                id: 0,
+                period: 0,
+                steady_period: 0,
+            },
+            revised: None,
+        }
     }
 
     /// Makes the sequential blocks of a stream looping ones.

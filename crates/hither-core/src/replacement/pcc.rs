@@ -29,6 +29,9 @@
 //! (Belady's lifetime function) through the hits of ghost buffers. Here the hits of four segments
 //! of an LRU stack stand for that curve; nothing is fitted.
 //!
+//! Departure (`mapped`): the paper's kernel takes references to mapped files for *other* (section
+//! 5.4), since it cannot tell who makes them. The trace has the call site of `mmap`.
+//!
 //! Readings that are parameters too, as the paper is open or contradicts itself; `as=paper` leaves
 //! them alone: `counters` (what figure 4 counts under sampling) and `sequential` (whether
 //! sequential blocks are discarded while there is room).
@@ -49,7 +52,8 @@
 //! The steady rule is for shuffled epochs, which the paper does not have.
 
 use super::partition::{
-    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
+    EXPIRE, GAIN, HITHER, MAPPED, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::pcc::{Config, Counters, Pcc};
@@ -111,6 +115,7 @@ const PARAMS: &[Param] = &[
     PERIOD_OF,
     GAIN,
     SEQUENTIAL,
+    MAPPED,
     OTHER,
     paper_mode(&[
         HITHER,
@@ -122,6 +127,7 @@ const PARAMS: &[Param] = &[
                 ("periods", Value::Name("exact")),
                 ("period_of", Value::Name("block")),
                 ("gain", Value::Name("fitted")),
+                ("mapped", Value::Name("other")),
             ],
         },
     ]),

@@ -32,7 +32,8 @@
 //! | `steady=1` | `steady=0` | +0.2 | -0.9 (cscope, 25 %) | +0.9 (multi2, 10 %) |
 
 use super::partition::{
-    EXPIRE, GAIN, HITHER, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY, paper_mode,
+    EXPIRE, GAIN, HITHER, MAPPED, OTHER, PERIOD_OF, PERIODS, Partitioned, SEQUENTIAL, STEADY,
+    paper_mode,
 };
 use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
@@ -69,6 +70,7 @@ const PARAMS: &[Param] = &[
     PERIOD_OF,
     GAIN,
     SEQUENTIAL,
+    MAPPED,
     OTHER,
     paper_mode(&[
         HITHER,

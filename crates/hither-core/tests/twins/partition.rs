@@ -3,22 +3,23 @@
 
 use crate::Twin;
 use crate::traces::Random;
-use hither_core::classify::{Class, Classifier, Stream};
+use hither_core::classify::{Class, Classification, Classifier, Stream};
 use hither_core::spec::Value;
-use hither_core::{Access, Block, Spec, Tick};
+use hither_core::{Access, Block, Op, Spec, Tick};
 use std::collections::BTreeMap;
 
 /// Values, drawn one by one, for the parameters of the partitioned cache.
 pub(crate) fn rules(random: &mut Random) -> String {
     let mut one = |names: &[&str]| names[random.below(names.len() as u64) as usize].to_owned();
     format!(
-        "expire={},steady={},periods={},period_of={},gain={},sequential={}",
+        "expire={},steady={},periods={},period_of={},gain={},sequential={},mapped={}",
         one(&["0", "0.5", "2"]),
         one(&["0", "1"]),
         one(&["power", "exact"]),
         one(&["stream", "block"]),
         one(&["segments", "fitted"]),
         one(&["keep", "discard"]),
+        one(&["classified", "other"]),
     )
 }
 
@@ -41,6 +42,7 @@ pub(crate) struct NaivePartition {
     by_block: bool,
     fitted: bool,
     discard: bool,
+    mapped_are_other: bool,
     resident: Vec<Resident>,
     streams: BTreeMap<u32, Stream>,
     /// The stack of other references, the latest first, and hits in its segments.
@@ -65,6 +67,7 @@ impl NaivePartition {
             by_block: is("period_of", "block"),
             fitted: is("gain", "fitted"),
             discard: is("sequential", "discard"),
+            mapped_are_other: is("mapped", "other"),
             resident: Vec::new(),
             streams: BTreeMap::new(),
             stack: Vec::new(),
@@ -243,7 +246,23 @@ impl NaivePartition {
 
 impl Twin for NaivePartition {
     fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
-        let mut verdict = self.classifier.classify(access);
+        let nobodys = self.mapped_are_other && access.op == Op::Map;
+        let mut verdict = if nobodys {
+            // Of a stream that there is not.
+            let id = u32::MAX;
+            let stream = Stream {
+                id,
+                period: 0,
+                steady_period: 0,
+            };
+            Classification {
+                class: Class::Other,
+                stream,
+                revised: None,
+            }
+        } else {
+            self.classifier.classify(access)
+        };
         if !self.steady {
             verdict.stream.steady_period = 0;
             if let Some(revised) = &mut verdict.revised {

@@ -1,7 +1,7 @@
 //! Random traces: interleaved programs that scan, loop, hop about or favour some blocks, from
 //! several sites, threads, files and processes.
 
-use hither_core::{Access, Block, NEVER, Object, Process, Site, Thread};
+use hither_core::{Access, Block, NEVER, Object, Op, Process, Site, Thread};
 
 /// SplitMix64: small, seedable, the same everywhere.
 pub(crate) struct Random(u64);
@@ -57,6 +57,7 @@ impl Program {
             site: self.site,
             thread: self.thread,
             process: self.process,
+            op: [Op::Read, Op::Map][usize::from(random.below(8) == 0)],
             ..Access::bare(0, Block(self.first + self.at))
         }
     }

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use hither_analysis::format::{bytes, counted, percent};
 use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_analysis::stacks;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use super::options::curves::CurveArgs;
 use super::options::heading::{CACHES, OUTPUT, READING};
-use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs};
+use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs, memory_bytes};
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
@@ -47,11 +48,24 @@ Examples:
   hither sim huge.zst -p s3-fifo -s 1% --sample 100000
       an estimate from 100,000 blocks, with its error";
 
-/// What reads ahead.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+/// How far Linux reads ahead.
+#[derive(Clone, Copy, Debug)]
 enum Readahead {
-    /// Linux: windows of up to 128 KiB, or what the disk had where the trace was recorded
+    /// As far as it did where the trace was recorded.
     Kernel,
+    /// Windows of up to so many bytes.
+    Window(u64),
+}
+
+impl FromStr for Readahead {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Readahead, String> {
+        match text {
+            "kernel" => Ok(Readahead::Kernel),
+            _ => memory_bytes(text).map(Readahead::Window),
+        }
+    }
 }
 
 /// Simulate caches of given policies and sizes on a trace
@@ -69,10 +83,12 @@ pub(super) struct Sim {
 
     /// Simulate readahead as well, and count the requests to the disk
     ///
-    /// Hit ratios stay as they are: a block that was read ahead is a miss that need not wait.
+    /// `kernel`: windows of up to what the disk had where the trace was recorded, or 128 KiB. A
+    /// size, such as 512KiB: windows of up to that. Hit ratios stay as they are: a block that was
+    /// read ahead is a miss that need not wait.
     #[arg(
         long,
-        value_name = "WHOSE",
+        value_name = "kernel|SIZE",
         conflicts_with_all = ["folded", "sample"],
         help_heading = CACHES
     )]
@@ -144,8 +160,10 @@ impl Subcommand for Sim {
             ui::print(&stacks::folded(&trace, (0..).zip(misses)))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let window = |Readahead::Kernel| simulate::readahead_window(&trace);
-        let readahead = self.readahead.map(window);
+        let readahead = self.readahead.map(|readahead| match readahead {
+            Readahead::Kernel => simulate::readahead_window(&trace),
+            Readahead::Window(bytes) => simulate::readahead_blocks(&trace, bytes),
+        });
         let caches =
             simulate::simulate_with_profile(&trace, &policies, sizes, sites, readahead, ui)?;
         if self.json {

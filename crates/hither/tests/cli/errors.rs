@@ -244,7 +244,7 @@ fn a_parameter_that_is_not_there() {
     ----- stderr -----
     error: invalid value 'ubm{treshold=5}' for '--policy <P[,P]>': `ubm` has no parameter `treshold`
       ... (did you mean `threshold`?); it has threshold, expire, steady, periods, period_of, gain,
-      ... sequential, other, as
+      ... sequential, mapped, other, as
 
     For more information, try '--help'.
     ");

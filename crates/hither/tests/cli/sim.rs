@@ -77,6 +77,7 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
             "as": "hither",
             "expire": 2.0,
             "gain": "segments",
+            "mapped": "classified",
             "other": "lru",
             "period_of": "stream",
             "periods": "power",
@@ -509,5 +510,29 @@ fn ten_is_ten_blocks() {
         assert_eq!(ran.code, 2, "{ran}");
         let hint = "--size names simulated caches: bytes (64MiB), blocks (512) or 10%";
         assert!(ran.stderr.contains(hint), "{ran}");
+    }
+}
+
+#[test]
+fn readahead_has_the_window_of_the_recording_or_a_given_one() {
+    let lab = Lab::new();
+    assert_eq!(
+        lab.run("hither -q gen 'loop{blocks=64}' -n 640 -o loop.hither")
+            .code,
+        0
+    );
+    let requests = |window: &str| {
+        let line = format!("hither -q sim loop.hither -p lru -s 64 --readahead {window} --json");
+        let reads = &lab.json(&line)["results"][0]["reads"];
+        reads["requests"].as_u64().expect("a number")
+    };
+    // A file of 64 blocks is read once, in order.
+    assert_eq!(requests("4KiB"), 64);
+    assert_eq!(requests("kernel"), requests("128KiB"));
+    assert!(requests("kernel") < requests("8KiB"));
+    assert!(requests("8KiB") < 64);
+    for wrong in ["10%", "linux"] {
+        let ran = lab.run(&format!("hither sim loop.hither --readahead {wrong}"));
+        assert_eq!(ran.code, 2, "{ran}");
     }
 }

@@ -129,11 +129,11 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
     other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
     other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
     ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
-      ... period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}",50%,5,20480,10,20,
-      ... 0.6666666666666666,
+      ... period_of=stream,gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}",
+      ... 50%,5,20480,10,20,0.6666666666666666,
     ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
-      ... period_of=stream,gain=segments,sequential=keep,other=lru,as=hither}",2,2,8192,2,28,
-      ... 0.9333333333333333,
+      ... period_of=stream,gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}",2,
+      ... 2,8192,2,28,0.9333333333333333,
 
     ----- stderr -----
     "#);
@@ -181,7 +181,7 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
     assert_eq!(row["sha256"].as_str().unwrap().len(), 64);
     row["sha256"] = "[SHA256]".into();
     let spec = "ubm{threshold=4,expire=2,steady=1,periods=power,period_of=stream,gain=segments,\
-                sequential=keep,other=lru,as=hither}";
+                sequential=keep,mapped=classified,other=lru,as=hither}";
     assert_eq!(row["spec"].take(), spec);
     assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
     let loaded_with = row["loaded_with"].as_str().unwrap();

@@ -166,6 +166,22 @@ fn remote_hits_may_be_no_misses() {
     assert_eq!(bench.victim(1), Some(2), "0 has a block already");
 }
 
+/// By time, a node's pressure ends when it becomes idle.
+#[test]
+fn pressure_may_be_of_a_period_of_time() {
+    let spec = "post-office{period_ms=1,miss_ratio=1,remote_misses=1}";
+    let mut bench = Bench::new(spec, Topology::mesh(&[1, 3]), &[8; 3]);
+    bench.reads(0, &[1, 0]);
+    assert_eq!(bench.victim(1), None, "the period goes on");
+    bench.nodes.set_now_ns(1_500_000);
+    bench.reads(0, &[2, 2]);
+    assert_eq!(bench.victim(1), Some(2), "0 is under pressure, too");
+    bench.nodes.set_now_ns(2_500_000);
+    bench.reads(0, &[0]);
+    assert_eq!(bench.victim(1), None, "1 was idle");
+    assert_eq!(bench.victim(2), Some(1));
+}
+
 /// Section 5: farther than two hops, shared and never written. A write keeps the copy that it went
 /// to.
 #[test]

@@ -246,13 +246,14 @@ fn random_rows(seed: u64, nodes: u16, blocks: u32, count: usize) -> Vec<Row> {
     (0..count).map(|_| row()).collect()
 }
 
-const PLACEMENTS: [&str; 6] = [
+const PLACEMENTS: [&str; 7] = [
     "first-and-forever",
     "always-migrate",
     "one-step",
     "post-office{trigger=5,window=20}",
     "post-office{trigger=5,window=20,miss_ratio=0.1,remote_misses=0,replication=1}",
     "post-office{trigger=2,replication=0}",
+    "post-office{trigger=3,period_ms=2,miss_ratio=0.1}",
 ];
 
 /// Every invariant after every access; and no placement has fewer misses than the optimum with the
