@@ -147,12 +147,14 @@ impl Engine {
         let latency_ns = u64::from(self.nodes.topology().latency_ns(node, from));
         let hits = u64::from(count) - missed.min(u64::from(count));
         let mut hit_ns = hits * latency_ns;
+        // Of lines that the network cache has. They travel nowhere and load no memory.
+        let mut near = 0;
         if let Some(caches) = &mut self.network_caches {
             if access.op == Op::Write {
                 caches.written(block, node);
             }
             if from != node {
-                let near = caches.serve(block, node, hits);
+                near = caches.serve(block, node, hits);
                 hit_ns -= near * latency_ns.saturating_sub(u64::from(self.costs.network_cache_ns));
             }
         }
@@ -164,8 +166,8 @@ impl Engine {
             totals.local += hits;
         } else {
             totals.remote += hits;
-            totals.hops += hits * u64::from(self.nodes.topology().hops(node, from));
-            totals.bytes_moved += (hits + missed) * u64::from(self.costs.line_bytes);
+            totals.hops += (hits - near) * u64::from(self.nodes.topology().hops(node, from));
+            totals.bytes_moved += (hits + missed - near) * u64::from(self.costs.line_bytes);
         }
         self.timeline.served(node, from, hits + missed);
         if let Some(of) = self.timeline.processes.get_mut(access.process.index()) {
@@ -181,7 +183,7 @@ impl Engine {
         let computed_ns = u64::from(count) * think_ns;
         self.clocks
             .pass(thread, hit_ns + missed * latency_ns + computed_ns);
-        self.clocks.served(thread, from, count);
+        self.clocks.served(thread, from, count - near as u32);
         let counts = if self.by_process {
             access.process.index()
         } else {
@@ -356,9 +358,12 @@ fn think_ns(references: &impl References, reference_ns: u32) -> Vec<u32> {
         let region = (*of_object.get(object.index())?)?;
         // Blocks need not be of the size of the pages that were counted.
         let blocks = bytes[object.index()].div_ceil(block_bytes).max(1);
-        let page = u64::from(index) * region.references.len() as u64 / blocks;
-        let referenced = *region.references.get(page as usize)?;
-        let missed = (*region.misses.get(page as usize)?).max(1);
+        let pages = region.references.len() as u64;
+        let first = u64::from(index) * pages / blocks;
+        let end = (u64::from(index) + 1) * pages / blocks;
+        let pages = first as usize..end.max(first + 1) as usize;
+        let referenced = region.references.get(pages.clone())?.iter().sum::<u64>();
+        let missed = region.misses.get(pages)?.iter().sum::<u64>().max(1);
         let ns = u128::from(referenced) * u128::from(reference_ns) / u128::from(missed);
         Some(ns.min(u128::from(u32::MAX)) as u32)
     };

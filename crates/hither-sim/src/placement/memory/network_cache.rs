@@ -8,8 +8,8 @@
 //!
 //! Simpler than NUMAchine: a page that is written while another node has lines of it leaves all
 //! caches as a whole, the writer's too; evictions do not invalidate the caches of processors; a
-//! line is counted once however often a row repeats it; what the caches serve still counts as moved
-//! over the network.
+//! line is counted once however often a row repeats it. What a cache serves still counts as a
+//! remote access, since its page is; it goes no hops, moves nothing and loads no memory.
 
 use hither_core::random::Random;
 use hither_core::{Block, Node};
