@@ -636,6 +636,7 @@ fn the_page_cache_and_memory_go_together() {
             policy: "mru".parse().expect("a policy"),
             budget: Budget::Given(16 * MIB),
             all_files: false,
+            always: false,
             by_kernel: false,
             disable_readahead: true,
             sites: Vec::new(),

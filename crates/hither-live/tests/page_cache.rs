@@ -100,6 +100,7 @@ impl Lab {
                 policy: policy.parse().expect("a policy"),
                 budget: Budget::Given(budget_mib * MIB),
                 all_files: false,
+                always: false,
                 by_kernel: false,
                 disable_readahead: true,
                 sites: Vec::new(),

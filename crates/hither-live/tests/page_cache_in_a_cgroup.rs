@@ -96,6 +96,7 @@ fn reads_less(group: &Group, folder: &Path, data: &Path, source: &str) -> PageCa
         policy: "mru".parse().expect("a policy"),
         budget: Budget::Available(56 * MIB),
         all_files: false,
+        always: false,
         by_kernel: false,
         disable_readahead: true,
         sites: Vec::new(),

@@ -121,6 +121,7 @@ impl Lab {
                 policy: "lru".parse().expect("a policy"),
                 budget,
                 all_files: false,
+                always: false,
                 by_kernel: false,
                 disable_readahead: false,
                 sites: Vec::new(),

@@ -62,6 +62,9 @@ use crate::error::{Error, Result};
 use crate::observe::intern::Numbers;
 use crate::references::{BlockPosition, last_requests};
 
+/// The kernel reads whole pages.
+const PAGE_BYTES: u64 = 4096;
+
 /// Stale blocks are dropped piecemeal once they are 1/8 of the budget.
 const STALE_BUDGET_DIVISOR: usize = 8;
 
@@ -74,6 +77,8 @@ struct TrackedFile {
     key: FileKey,
     readers: ExtentReaders,
     stats: ReadStats,
+    /// Its length, as far as is known.
+    bytes: u64,
     /// How far the kernel reads ahead in it.
     readahead_bytes: u64,
     /// It is mapped and watched.
@@ -156,12 +161,12 @@ impl Controller for PageCacheController {
         if let Some(limit) = limit.filter(|limit| !limit.page_bytes.is_power_of_two()) {
             return wrong(format!("pages of {} bytes", limit.page_bytes));
         }
-        let reported = config.given || config.dry_run || limit.is_some();
+        let reported = config.given || config.always || config.dry_run || limit.is_some();
         Ok(PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
             lru_model: SimulatedCache::new(&lru_spec, alone, &[]),
-            gain_monitor: GainMonitor::new(capacity),
-            storage: StorageAccount::new(!config.given),
+            gain_monitor: GainMonitor::new(capacity, config.always),
+            storage: StorageAccount::new(!config.given && !config.always),
             reporting: Reporting::new(reported),
             spec,
             lru_spec,
@@ -205,6 +210,7 @@ impl Controller for PageCacheController {
                 let number = self.file(file);
                 let of_file = &mut self.files[number as usize];
                 (of_file.gone, of_file.readahead_bytes) = (false, readahead_bytes);
+                of_file.bytes = bytes;
                 if is_first {
                     self.find_preexisting(number, bytes, cached_before.as_ref(), out);
                 }
@@ -246,6 +252,7 @@ impl Controller for PageCacheController {
                 let file = self.file(file);
                 let of_file = &mut self.files[file as usize];
                 self.summary.watched += u64::from(of_file.watched.is_none());
+                of_file.bytes = bytes;
                 of_file.watched = Some(Box::new(WatchedFile {
                     bytes,
                     touches: Touches::default(),
@@ -361,10 +368,11 @@ impl PageCacheController {
     }
 
     fn access(&mut self, access: Access, offset: u64, length: u64, out: &mut Vec<Decision>) {
-        let file = &self.files[access.object.index()];
+        let file = &mut self.files[access.object.index()];
         if file.mapped || file.gone || !self.reporting.on() {
             return;
         }
+        file.bytes = file.bytes.max(offset.saturating_add(length));
         let request = Request {
             op: access.op,
             offset,
@@ -445,19 +453,19 @@ impl PageCacheController {
     }
 
     /// Counts a reference by file and by call site, and notes the block's class.
-    fn count(&mut self, access: &Access, miss: bool, lru_miss: bool) {
+    fn count(&mut self, access: &Access, bytes: u64, miss: bool, lru_miss: bool) {
         let slot = self.model.residency.slot(access.block);
         let class = slot.and_then(|slot| self.model.policy.class(slot));
         self.classes.set(access.block.index(), class);
         let file = &mut self.files[access.object.index()];
-        file.stats.reference(miss, lru_miss);
+        file.stats.reference(bytes, miss, lru_miss);
         let site = access.site.index();
         if site >= self.site_stats.len() {
             self.site_stats.resize(site + 1, SiteStats::default());
         }
         let of_site = &mut self.site_stats[site];
         of_site.class = class;
-        of_site.tally.reference(miss, lru_miss);
+        of_site.tally.reference(bytes, miss, lru_miss);
     }
 
     /// A reader has left an extent. If it was read through it becomes a unit, provided that the
@@ -544,12 +552,18 @@ impl PageCacheController {
         }
         let steered = self.gain_monitor.steering();
         let missed = if steered { miss } else { lru_miss };
-        self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;
-        self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+        // The last block of a file is what the file has of it: of many programs' files the only one.
+        let from = u64::from(position.index) * BLOCK_BYTES;
+        let pages = self.files[access.object.index()]
+            .bytes
+            .next_multiple_of(PAGE_BYTES);
+        let bytes = pages.saturating_sub(from).clamp(PAGE_BYTES, BLOCK_BYTES);
+        self.summary.missed_bytes += u64::from(missed) * bytes;
+        self.summary.lru_missed_bytes += u64::from(lru_miss) * bytes;
         if lru_miss && !write {
-            self.storage.missed(BLOCK_BYTES, new);
+            self.storage.missed(bytes, new);
         }
-        self.count(&access, missed, lru_miss);
+        self.count(&access, bytes, missed, lru_miss);
         let counted = Counted {
             miss,
             lru_miss,

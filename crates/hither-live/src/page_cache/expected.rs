@@ -54,6 +54,7 @@ pub fn expected_reads(
         // Nobody counts what is read.
         given: true,
         limit: None,
+        always: false,
         spare_preexisting: false,
         sites: Vec::new(),
     });

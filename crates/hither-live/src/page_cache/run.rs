@@ -42,6 +42,7 @@ pub(crate) fn set_up(
         dry_run,
         given: options.budget.is_given(),
         limit: options.budget.limit(options.by_kernel),
+        always: options.always,
         spare_preexisting: !options.all_files,
         sites: options.sites.clone(),
     };

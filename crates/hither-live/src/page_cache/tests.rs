@@ -22,6 +22,7 @@ fn config(policy: &str) -> PageCacheConfig {
         dry_run: true,
         given: true,
         limit: None,
+        always: false,
         spare_preexisting: true,
         sites: vec![SiteProfile {
             signature: 2,

@@ -21,6 +21,9 @@ pub(crate) struct PageCacheConfig {
     /// The budget was given: what programs would read from storage without steering does not
     /// matter. They report all accesses, and what they read stops nothing.
     pub(crate) given: bool,
+    /// The policy steers from the first access on, whether or not it saves anything.
+    #[serde(default)]
+    pub(crate) always: bool,
     /// What the page cache may have of the programs' files, from the first byte on.
     pub(crate) limit: Option<LimitConfig>,
     /// Leave alone what was in the page cache before the program accessed it.

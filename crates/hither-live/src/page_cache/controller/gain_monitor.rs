@@ -51,6 +51,8 @@ pub(super) struct Counted {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct GainMonitor {
+    /// Steering is on, and never judged.
+    always: bool,
     /// Its length in references.
     window: u64,
     now: Judged,
@@ -65,10 +67,15 @@ pub(super) struct GainMonitor {
 }
 
 impl GainMonitor {
-    pub(super) fn new(capacity: u32) -> GainMonitor {
+    /// `always`: steers whether or not there is a gain.
+    pub(super) fn new(capacity: u32, always: bool) -> GainMonitor {
         let mut monitor = GainMonitor {
+            always,
             window: 0,
-            now: Judged::default(),
+            now: Judged {
+                steering: always,
+                ..Judged::default()
+            },
             new: 0,
             evicted: false,
             asked_at: 0,
@@ -77,14 +84,6 @@ impl GainMonitor {
         };
         monitor.resized(capacity);
         monitor
-    }
-
-    /// Steers always, whether or not there is a gain.
-    #[cfg(test)]
-    pub(super) fn always(mut self) -> GainMonitor {
-        self.now.steering = true;
-        self.window = u64::MAX;
-        self
     }
 
     /// The budget has changed: the misses so far were those of another cache.
@@ -149,7 +148,7 @@ impl GainMonitor {
 
     /// Ends the window. Where all data fit nothing is evicted: there is nothing to compare.
     fn end(&mut self, ratio: f64, begins: bool) -> Option<Judged> {
-        let judged = self.evicted.then(|| self.judge(ratio, begins));
+        let judged = (self.evicted && !self.always).then(|| self.judge(ratio, begins));
         self.begin();
         judged
     }
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn it_stops_at_a_loss_at_once_and_without_gain_after_a_while_and_comes_back() {
-        let mut monitor = GainMonitor::new(64);
+        let mut monitor = GainMonitor::new(64, false);
         assert_eq!(monitor.window, 256);
         assert!(!monitor.steering());
         assert!(!window(&mut monitor, 100, 100));
@@ -261,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_little_beside_the_misses_is_no_reason_to_begin() {
-        let mut monitor = GainMonitor::new(4096);
+        let mut monitor = GainMonitor::new(4096, false);
         for number in 0..monitor.window - 1 {
             let judged = reference(&mut monitor, number % 55 != 0, true);
             assert_eq!(judged, None, "{number}");
@@ -270,7 +269,7 @@ mod tests {
 
     #[test]
     fn where_all_fits_there_is_nothing_to_judge() {
-        let mut monitor = GainMonitor::new(64);
+        let mut monitor = GainMonitor::new(64, false);
         for _ in 0..4096 {
             let fits = Counted {
                 evicted: false,
@@ -283,7 +282,7 @@ mod tests {
 
     #[test]
     fn after_a_loss_more_has_to_be_saved() {
-        let mut monitor = GainMonitor::new(64);
+        let mut monitor = GainMonitor::new(64, false);
         begin(&mut monitor);
         monitor.lost();
         assert!(!monitor.steering());
@@ -300,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_has_saved_too_is_no_reason_to_begin() {
-        let mut monitor = GainMonitor::new(64);
+        let mut monitor = GainMonitor::new(64, false);
         let saves = |monitor: &mut GainMonitor, count: u64| {
             (0..count).any(|_| {
                 let judged = monitor.reference(counted(false, true), Some(1.0));
@@ -319,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_is_new_is_read_whatever_the_kernel_keeps() {
-        let mut monitor = GainMonitor::new(64);
+        let mut monitor = GainMonitor::new(64, false);
         for _ in 0..200 {
             let new = Counted {
                 new: true,

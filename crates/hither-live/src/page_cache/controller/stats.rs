@@ -20,10 +20,10 @@ pub struct ReadStats {
 }
 
 impl ReadStats {
-    pub(super) fn reference(&mut self, miss: bool, lru_miss: bool) {
-        self.referenced_bytes += BLOCK_BYTES;
-        self.missed_bytes += u64::from(miss) * BLOCK_BYTES;
-        self.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+    pub(super) fn reference(&mut self, bytes: u64, miss: bool, lru_miss: bool) {
+        self.referenced_bytes += bytes;
+        self.missed_bytes += u64::from(miss) * bytes;
+        self.lru_missed_bytes += u64::from(lru_miss) * bytes;
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     fn the_busiest_come_first_and_the_idle_not_at_all() {
         let of = |blocks: u64| {
             let mut tally = ReadStats::default();
-            (0..blocks).for_each(|block| tally.reference(block % 2 == 0, true));
+            (0..blocks).for_each(|block| tally.reference(BLOCK_BYTES, block % 2 == 0, true));
             tally
         };
         let all = [(1, of(3)), (2, of(0)), (3, of(5)), (4, of(3))];

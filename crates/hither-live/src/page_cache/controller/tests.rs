@@ -24,6 +24,7 @@ pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
         dry_run: false,
         given: true,
         limit: None,
+        always: false,
         spare_preexisting: true,
         sites: Vec::new(),
     }
@@ -65,9 +66,11 @@ struct Lab {
 impl Lab {
     /// A controller that always steers, in unlimited memory.
     fn new(policy: &str, blocks: u64) -> Lab {
-        let mut lab = Lab::judged(&config(policy, blocks), usize::MAX);
-        lab.controller.gain_monitor = lab.controller.gain_monitor.always();
-        lab
+        let always = PageCacheConfig {
+            always: true,
+            ..config(policy, blocks)
+        };
+        Lab::judged(&always, usize::MAX)
     }
 
     /// A controller that steers when that pays, in a memory of `room` blocks.

@@ -146,6 +146,8 @@ pub struct PageCacheOptions {
     pub budget: Budget,
     /// Whether to steer also files that were in the page cache before the program opened them.
     pub all_files: bool,
+    /// Whether to steer from the first access on, whether or not that saves anything.
+    pub always: bool,
     /// Whether the kernel reports what the programs do, and not the library in them. Then it is
     /// told what comes into the page cache for them, and what others use of it.
     pub by_kernel: bool,

@@ -79,6 +79,13 @@ pub(super) struct PageCacheArgs {
     #[arg(long, hide_short_help = true)]
     all_files: bool,
 
+    /// Steer from the first access on, whether or not the policy saves anything
+    ///
+    /// For comparing policies. By default hither steers once the policy has saved something, and
+    /// as long as it does.
+    #[arg(long, hide_short_help = true, conflicts_with = "no_cache")]
+    always: bool,
+
     /// Keep the kernel's readahead on for random reads
     ///
     /// By default it is switched off for them, since it replaces blocks that the policy keeps with
@@ -160,6 +167,7 @@ impl Switch for PageCacheArgs {
         match self.cache {
             Some(_) => Some("--cache"),
             None if self.all_files => Some("--all-files"),
+            None if self.always => Some("--always"),
             None => self.keep_readahead.then_some("--keep-readahead"),
         }
     }
@@ -310,6 +318,7 @@ fn options(args: &PageCacheArgs, knowledge: &KnowledgeArgs) -> anyhow::Result<Pa
         },
         budget: budget(args)?,
         all_files: args.all_files || args.of_running.is_some(),
+        always: args.always,
         by_kernel: false,
         disable_readahead: !args.keep_readahead && !args.no_cache,
         sites: knowledge
