@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 # Paper, and its scripts. A script of pcc reads what the one before it recorded.
 PAPERS = {
-    "pcc": ["pcc/pcc.py", "pcc/departures.py"],
+    "pcc": ["pcc/pcc.py", "pcc/departures.py", "pcc/live.py"],
     "post-office": ["post_office/post_office.py"],
     "dual-layer": ["dual_layer/dual_layer.py"],
     "upm": ["upm/upm.py", "upm/npb.py"],

@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from statistics import mean
@@ -230,6 +231,9 @@ def generated(hither: Path, folder: Path) -> dict[str, Path]:
 
 def recorded(folder: Path) -> dict[str, Path]:
     traces = {name: folder / f"{name}.hither" for name in [*PAPER, "epochs"]}
+    for name, trace in traces.items():
+        if not trace.exists():
+            print(f"left out: {name}, which is not recorded ({trace})", file=sys.stderr)
     return {name: trace for name, trace in traces.items() if trace.exists()}
 
 

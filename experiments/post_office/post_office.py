@@ -533,7 +533,7 @@ def sweeps() -> dict[str, tuple[str, str, list[Case]]]:
         "misses_counted": (
             "What counts as a miss in the pressure",
             "Accesses that no cache served (footnote 3), or that the node's own did not serve; and "
-            "accesses of a node over which the ratio is computed.",
+            "accesses of a node, or time, over which the ratio is computed.",
             [
                 Case(f"{name}, {label}", load, post_office)
                 for name, load in (("pair", PAIR), ("one", ONE))
@@ -543,6 +543,8 @@ def sweeps() -> dict[str, tuple[str, str, list[Case]]]:
                     "not the own, T_m 0.7": pop(remote_misses=1, miss_ratio=0.7),
                     "window 100": pop(window=100),
                     "window 10,000": pop(window=10_000),
+                    "1 s": pop(period_ms=1000),
+                    "10 s": pop(period_ms=10_000),
                 }.items()
             ],
         ),
