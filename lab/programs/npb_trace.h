@@ -22,14 +22,14 @@ enum { THREADS_MAX = 64, NEAR_LINES = 256, WAYS_MAX = 16 };
 static const bool npb_counts = true;
 
 static unsigned long cache_kib = 4096, cache_ways = 2, counted = 4, count_upgrades,
-                     each_node = 2, halve_after, half, page_kib = 16;
+                     each_node = 2, halve_after, half, page_kib = 16, shared_ways;
 static int scattered;
 static const char *trace_path = "/dev/null";
 static FILE *trace;
 
 /* Who has each line: one bit for each processor. */
 static uint64_t *holders;
-static size_t line_count, sets, page_lines;
+static size_t line_count, sets, page_lines, ways_now;
 /* By processor: lines by set, the most recent first. One that the processor does not hold any
  * more has been invalidated. */
 static uint32_t *ways[THREADS_MAX];
@@ -87,8 +87,8 @@ static void fetch(uint32_t line)
 {
     uint64_t self = 1ul << processor;
     uint32_t *set = set_of(line);
-    size_t victim = cache_ways - 1;
-    for (size_t way = 0; way < cache_ways; way++)
+    size_t victim = ways_now - 1;
+    for (size_t way = 0; way < ways_now; way++)
         if (!set[way] || !(holders[set[way] - 1] & self))
             victim = way;
     uint32_t old = set[victim];
@@ -105,7 +105,7 @@ static void fetch(uint32_t line)
 static void used(uint32_t line)
 {
     uint32_t *set = set_of(line);
-    for (size_t way = 1; way < cache_ways; way++)
+    for (size_t way = 1; way < ways_now; way++)
         if (set[way] == line + 1) {
             memmove(set + 1, set, way * sizeof *set);
             set[0] = line + 1;
@@ -176,6 +176,7 @@ static void open_caches(void)
         rows[thread] = cleared(keys, sizeof **rows);
     }
     threads_now = lab.threads;
+    ways_now = halve_after && shared_ways ? shared_ways : cache_ways;
     say_threads();
 }
 
@@ -256,6 +257,7 @@ static void npb_run(void (*initialise)(void), void (*step)(void))
     iterate(step, halve_after ? halve_after : lab.iterations);
     if (halve_after) {
         threads_now = lab.threads / 2;
+        ways_now = cache_ways;
         say_threads();
         iterate(step, lab.iterations - halve_after);
     }
