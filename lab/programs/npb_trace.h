@@ -74,7 +74,7 @@ static void missed(uint32_t line, bool store)
     misses_now++;
 }
 
-/* The set of a line in the cache of the running processor. */
+/* The set of a line, of `ways_now` lines of `cache_ways`, in the cache of the running processor. */
 static uint32_t *set_of(uint32_t line)
 {
     uint64_t page = line / page_lines, colours = sets / page_lines;
@@ -285,6 +285,9 @@ static void npb_start(int argc, char **argv, const struct lab_option *own)
          .number = &halve_after,
          .help = "iterations after which it has half of the threads and processors (0: never)"},
         {.key = "half", .number = &half, .help = "which half: 0 or 1 (0)"},
+        {.key = "shared-ways",
+         .number = &shared_ways,
+         .help = "ways that it has until then, as another program has the rest (0: all)"},
     };
     struct lab_option all[sizeof tracing / sizeof *tracing + 8];
     size_t count = sizeof tracing / sizeof *tracing;
@@ -295,6 +298,8 @@ static void npb_start(int argc, char **argv, const struct lab_option *own)
     lab_start(argc, argv, all);
     if (!counted || half > 1 || (halve_after && halve_after >= lab.iterations))
         lab_fail("--counted must be at least 1, --half 0 or 1, --halve-after below --iterations");
+    if (shared_ways > cache_ways || (shared_ways && !halve_after))
+        lab_fail("--shared-ways is at most --cache-ways, and needs --halve-after");
     if (!page_kib || page_kib > 1 << 20 || !cache_ways || cache_ways > WAYS_MAX)
         lab_fail("--page-kib must be at least 1, --cache-ways from 1 to %d", WAYS_MAX);
     page_lines = (page_kib << 10) / LINE_BYTES;

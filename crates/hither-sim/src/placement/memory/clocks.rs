@@ -129,8 +129,8 @@ impl Clocks {
     }
 
     /// Adds the waits since the last call to the clocks: for memory, whose sum is returned, and for
-    /// processors. At a barrier or the end of a process, the interval ends when its slowest thread is done;
-    /// what others have done beyond that belongs to the next one.
+    /// processors. At a barrier or the end of a process, the interval ends when its slowest thread
+    /// is done; what others have done beyond that belongs to the next one.
     pub(super) fn add_waits(&mut self, barrier: Option<Process>) -> u64 {
         let Interval { took_ns, running } = if self.processors.limited() {
             self.share(u64::MAX)

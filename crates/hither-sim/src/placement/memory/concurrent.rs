@@ -4,9 +4,11 @@
 //! order, after what comes before them. Otherwise the trace's order does not matter: what comes
 //! first in modelled time goes next. So the programs of a trace may lie one behind the other, and
 //! how they interleave follows from the placement: a program that waits less gets ahead. All begin
-//! at time 0.
+//! at time 0. Warm-ups and intervals count the references of all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use hither_core::placement::Mark;
 use hither_core::{Access, Process, Thread};
@@ -31,11 +33,15 @@ pub(super) fn drive(
         programs.push(Program::new(source, lifetime)?);
     }
     let mut stop = 0;
-    while let Some((first, others_ns)) = first_in_time(&programs, &engine.clocks) {
+    while let Some((first, others_ns)) = first_in_time(&mut programs, &engine.clocks) {
         let program = &mut programs[first];
         // Only this process's clocks advance until waits are added, at a mark or at the end.
         loop {
-            let Some(access) = program.next_access(&engine.clocks) else {
+            let next = program.next(&engine.clocks);
+            if next.ns > others_ns {
+                break;
+            }
+            let Some(thread) = next.thread else {
                 if let Some(mark) = program.marks.pop_front() {
                     engine.mark(Mark {
                         reference: engine.done,
@@ -50,6 +56,7 @@ pub(super) fn drive(
                 }
                 break;
             };
+            let access = program.take(thread);
             program.read(source)?;
             if engine.done.is_multiple_of(BATCH_REFERENCES as u64) {
                 options.report(engine.done)?;
@@ -59,9 +66,6 @@ pub(super) fn drive(
                 stop = engine.timeline.stop().max(engine.done + 1);
             }
             engine.drive(&[access]);
-            if program.next_ns(&engine.clocks) > others_ns {
-                break;
-            }
         }
     }
     engine.add_waits(None);
@@ -70,12 +74,18 @@ pub(super) fn drive(
 }
 
 /// The program that goes next, and when the first of the others would.
-fn first_in_time(programs: &[Program], clocks: &Clocks) -> Option<(usize, u64)> {
-    let times = programs.iter().map(|program| program.next_ns(clocks));
-    let (first, _) = times.clone().enumerate().min_by_key(|&(_, ns)| ns)?;
-    let others = times.enumerate().filter(|&(at, _)| at != first);
-    let others_ns = others.map(|(_, ns)| ns).min().unwrap_or(u64::MAX);
-    Some((first, others_ns))
+fn first_in_time(programs: &mut [Program], clocks: &Clocks) -> Option<(usize, u64)> {
+    let (mut first, mut first_ns, mut others_ns) = (None, u64::MAX, u64::MAX);
+    for (at, program) in programs.iter_mut().enumerate() {
+        let ns = program.next(clocks).ns;
+        if first.is_none() || ns < first_ns {
+            others_ns = first_ns;
+            (first, first_ns) = (Some(at), ns);
+        } else {
+            others_ns = others_ns.min(ns);
+        }
+    }
+    Some((first?, others_ns))
 }
 
 /// A process, and what it does next.
@@ -86,12 +96,29 @@ struct Program {
     threads: BTreeMap<Thread, VecDeque<Access>>,
     /// Accesses in `threads`.
     ready: usize,
+    /// The threads that have any, by when they go on. That may be later, never earlier: clocks
+    /// advance.
+    order: BinaryHeap<Reverse<Turn>>,
     /// Its accesses among those that were read last, from `at` on.
     batch: Vec<Access>,
     at: usize,
     /// The trace's reference to read from, and the one before which the process has ended.
     from: u64,
     end: u64,
+}
+
+/// What a process does next, and when.
+struct Next {
+    /// Whose access. `None`: the slowest thread comes to a mark or the end.
+    thread: Option<Thread>,
+    ns: u64,
+}
+
+/// A thread's next access.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    ns: u64,
+    thread: Thread,
 }
 
 /// Accesses until the next mark that a process orders by time at once. Constructs of NAS benchmarks
@@ -107,6 +134,7 @@ impl Program {
             marks: marks.filter(|mark| mark.process == process).collect(),
             threads: BTreeMap::new(),
             ready: 0,
+            order: BinaryHeap::new(),
             batch: Vec::new(),
             at: 0,
             from: lifetime.start,
@@ -121,12 +149,18 @@ impl Program {
         if self.ready > 0 {
             return Ok(());
         }
+        self.order.clear();
         let mark = self.marks.front().map_or(u64::MAX, |mark| mark.reference);
         while self.ready < READY_MAX {
             match self.batch.get(self.at) {
                 Some(next) if next.tick >= mark => break,
                 Some(&next) => {
-                    self.threads.entry(next.thread).or_default().push_back(next);
+                    let thread = next.thread;
+                    let accesses = self.threads.entry(thread).or_default();
+                    if accesses.is_empty() {
+                        self.order.push(Reverse(Turn { ns: 0, thread }));
+                    }
+                    accesses.push_back(next);
                     self.ready += 1;
                     self.at += 1;
                 }
@@ -143,26 +177,32 @@ impl Program {
         Ok(())
     }
 
-    /// The thread that goes next, and when.
-    fn first(&self, clocks: &Clocks) -> Option<(Thread, u64)> {
-        let threads = self.threads.iter();
-        let times = threads.filter_map(|(&thread, accesses)| {
-            let access = accesses.front()?;
-            Some((thread, clocks.next_ns(access)))
-        });
-        times.min_by_key(|&(_, ns)| ns)
+    /// The next access before the next mark, or else that mark or the end.
+    fn next(&mut self, clocks: &Clocks) -> Next {
+        while let Some(mut turn) = self.order.peek_mut() {
+            let thread = turn.0.thread;
+            let Some(access) = self.threads[&thread].front() else {
+                PeekMut::pop(turn);
+                continue;
+            };
+            let ns = clocks.next_ns(access);
+            if ns == turn.0.ns {
+                let thread = Some(thread);
+                return Next { thread, ns };
+            }
+            turn.0.ns = ns;
+        }
+        Next {
+            thread: None,
+            ns: clocks.of_ns(self.process),
+        }
     }
 
-    /// Takes the next access before the next mark, if there is one.
-    fn next_access(&mut self, clocks: &Clocks) -> Option<Access> {
-        let (thread, _) = self.first(clocks)?;
+    /// Takes the next access of a thread that has one.
+    fn take(&mut self, thread: Thread) -> Access {
         self.ready -= 1;
-        self.threads.get_mut(&thread)?.pop_front()
-    }
-
-    /// When it goes on: with an access, or where its slowest thread comes to a mark or the end.
-    fn next_ns(&self, clocks: &Clocks) -> u64 {
-        let first = self.first(clocks);
-        first.map_or_else(|| clocks.of_ns(self.process), |(_, ns)| ns)
+        let accesses = self.threads.get_mut(&thread);
+        let access = accesses.and_then(VecDeque::pop_front);
+        access.expect("it is what comes next")
     }
 }
