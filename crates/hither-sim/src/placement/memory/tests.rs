@@ -662,7 +662,7 @@ fn together_as_alone() {
         for (together, &alone) in of.iter().zip(&ends) {
             // Exact where all have processors. Else an interval that the other program ends may
             // lack what a thread does at its end, since its speed is known only afterwards.
-            let inexact = if costs.processors % 3 == 0 {
+            let inexact = if costs.processors.is_multiple_of(3) {
                 0
             } else {
                 alone / 100
