@@ -661,19 +661,16 @@ def figure_4(bench: Bench) -> str:
                 paths.append(bench.trace(program, 32, *more))
             both = bench.work / "mix.counts"
             both.write_bytes(b"".join(path.read_bytes() for path in paths))
-            compute = [
-                round(MODELS[model] * bench.compute_ns(path, program, 16))
-                for path, program in zip(paths, programs)
-            ]
+            compute = [bench.compute_ns(*of, 16) for of in zip(paths, programs)]
+            compute = [round(MODELS[model] * ns) for ns in compute]
             costs = f"concurrent=true,processors=2,service_ns={160 if MODELS[model] else 5}"
             costs += f",process_compute_ns={':'.join(map(str, compute))}"
             results = bench.simulate(both, 32, costs, list(engines.values()))
             times = [[of["end_ns"] for of in result["processes"]] for result in results]
             kernel = sum(times[1])
             cuts = [100 * (1 - sum(of) / kernel) for of in times]
-            lines.append(
-                [f"{name}; {model}{cache}", "28 % to 49 %", *(f"{cut:.1f} %" for cut in cuts)]
-            )
+            cells = [f"{cut:.1f} %" for cut in cuts]
+            lines.append([f"{name}; {model}{cache}", "28 % to 49 %", *cells])
             rows += [
                 {
                     "mix": name,
@@ -691,11 +688,10 @@ def figure_4(bench: Bench) -> str:
             "## Multiprogrammed workloads (figure 4, section 5.5)",
             "Both programs run on one machine, from the same moment on (`concurrent`). Each has 32 "
             "threads on 32 processors for a tenth of its iterations; while both do, two threads "
-            "share a processor (`processors=2`: those of a node). Then it has 16 threads on half "
-            "of the processors, and the other program has the other half. How much shorter than "
-            "with first-touch and the kernel's engine, mean of the two programs, each from its "
-            "start to its end. *Caches halved*: a thread has one of the two ways of its "
-            "processor's cache until it has half of the processors; otherwise both.",
+            "share a processor (`processors=2`). Then it has 16 threads on half of the processors, "
+            "the other program on the other half. How much shorter than with first-touch and the "
+            "kernel's engine, mean of the programs, from start to end. *Caches halved*: a thread "
+            "has one of the two ways of its cache until it has half of the processors.",
             table(["", "paper", *engines], lines),
         ]
     )

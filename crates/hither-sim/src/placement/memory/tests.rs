@@ -527,7 +527,7 @@ fn processes_go_their_own_ways() {
     assert_eq!(of, [(14, 1, 15 * local), (3, 2, (10 + 5) * local)]);
 }
 
-/// Two programs, one behind the other in the trace: iterations of 10 and 10 accesses, and of 4 and 4.
+/// Two programs, one behind the other in the trace: iterations of 10 and 10 accesses, of 4 and 4.
 fn two_programs() -> InMemory {
     let access = |process, count| Access {
         thread: Thread(process),
