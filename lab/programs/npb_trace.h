@@ -22,14 +22,14 @@ enum { THREADS_MAX = 64, NEAR_LINES = 256, WAYS_MAX = 16 };
 static const bool npb_counts = true;
 
 static unsigned long cache_kib = 4096, cache_ways = 2, counted = 4, count_upgrades,
-                     each_node = 2, halve_after, half, page_kib = 16;
+                     each_node = 2, halve_after, half, page_kib = 16, shared_ways;
 static int scattered;
 static const char *trace_path = "/dev/null";
 static FILE *trace;
 
 /* Who has each line: one bit for each processor. */
 static uint64_t *holders;
-static size_t line_count, sets, page_lines;
+static size_t line_count, sets, page_lines, ways_now;
 /* By processor: lines by set, the most recent first. One that the processor does not hold any
  * more has been invalidated. */
 static uint32_t *ways[THREADS_MAX];
@@ -74,7 +74,7 @@ static void missed(uint32_t line, bool store)
     misses_now++;
 }
 
-/* The set of a line in the cache of the running processor. */
+/* The set of a line, of `ways_now` lines of `cache_ways`, in the cache of the running processor. */
 static uint32_t *set_of(uint32_t line)
 {
     uint64_t page = line / page_lines, colours = sets / page_lines;
@@ -87,8 +87,8 @@ static void fetch(uint32_t line)
 {
     uint64_t self = 1ul << processor;
     uint32_t *set = set_of(line);
-    size_t victim = cache_ways - 1;
-    for (size_t way = 0; way < cache_ways; way++)
+    size_t victim = ways_now - 1;
+    for (size_t way = 0; way < ways_now; way++)
         if (!set[way] || !(holders[set[way] - 1] & self))
             victim = way;
     uint32_t old = set[victim];
@@ -105,7 +105,7 @@ static void fetch(uint32_t line)
 static void used(uint32_t line)
 {
     uint32_t *set = set_of(line);
-    for (size_t way = 1; way < cache_ways; way++)
+    for (size_t way = 1; way < ways_now; way++)
         if (set[way] == line + 1) {
             memmove(set + 1, set, way * sizeof *set);
             set[0] = line + 1;
@@ -176,6 +176,7 @@ static void open_caches(void)
         rows[thread] = cleared(keys, sizeof **rows);
     }
     threads_now = lab.threads;
+    ways_now = halve_after && shared_ways ? shared_ways : cache_ways;
     say_threads();
 }
 
@@ -256,6 +257,7 @@ static void npb_run(void (*initialise)(void), void (*step)(void))
     iterate(step, halve_after ? halve_after : lab.iterations);
     if (halve_after) {
         threads_now = lab.threads / 2;
+        ways_now = cache_ways;
         say_threads();
         iterate(step, lab.iterations - halve_after);
     }
@@ -283,6 +285,9 @@ static void npb_start(int argc, char **argv, const struct lab_option *own)
          .number = &halve_after,
          .help = "iterations after which it has half of the threads and processors (0: never)"},
         {.key = "half", .number = &half, .help = "which half: 0 or 1 (0)"},
+        {.key = "shared-ways",
+         .number = &shared_ways,
+         .help = "ways that it has until then, as another program has the rest (0: all)"},
     };
     struct lab_option all[sizeof tracing / sizeof *tracing + 8];
     size_t count = sizeof tracing / sizeof *tracing;
@@ -293,6 +298,8 @@ static void npb_start(int argc, char **argv, const struct lab_option *own)
     lab_start(argc, argv, all);
     if (!counted || half > 1 || (halve_after && halve_after >= lab.iterations))
         lab_fail("--counted must be at least 1, --half 0 or 1, --halve-after below --iterations");
+    if (shared_ways > cache_ways || (shared_ways && !halve_after))
+        lab_fail("--shared-ways is at most --cache-ways, and needs --halve-after");
     if (!page_kib || page_kib > 1 << 20 || !cache_ways || cache_ways > WAYS_MAX)
         lab_fail("--page-kib must be at least 1, --cache-ways from 1 to %d", WAYS_MAX);
     page_lines = (page_kib << 10) / LINE_BYTES;

@@ -482,6 +482,23 @@ mod tests {
         );
     }
 
+    /// One way of two is half of the cache, with as many sets.
+    #[test]
+    fn a_shared_cache_has_fewer_ways_until_the_program_has_its_own_processors() {
+        let halves = "--class S --iterations 4 --counted 1 --threads 4 --halve-after 2";
+        let until = |options: &str| {
+            let (_, text) = trace("sp", &format!("{halves} {options}"));
+            let (first, second) = text.rsplit_once("iteration 2\nthread 0 0").unwrap();
+            (first.to_owned(), second.to_owned())
+        };
+        let shared = until("--cache-kib 64 --cache-ways 2 --shared-ways 1");
+        let half = until("--cache-kib 32 --cache-ways 1");
+        let all = until("--cache-kib 64 --cache-ways 2");
+        assert!(shared.0 == half.0, "one way");
+        assert!(shared.0 != all.0);
+        assert!(shared.1 != half.1, "two ways from then on");
+    }
+
     #[test]
     fn readers_read_everything_and_leave_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -186,6 +186,10 @@ impl TraceBuilder {
 
     /// Adds a thread and returns its number, which is also set in its row.
     pub fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        if self.trace.meta.threads.is_empty() {
+            // Not the one of a trace without threads.
+            self.trace.processes.clear();
+        }
         self.trace.processes.push(row.process);
         self.trace.meta.add_thread(row)
     }

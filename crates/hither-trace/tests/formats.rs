@@ -346,6 +346,43 @@ fn page_counts_repeat_iterations_and_move_threads() {
     assert_eq!(marks, expected.concat());
 }
 
+/// Two files, one after the other: numbers begin anew, and belong to another process.
+#[test]
+fn page_counts_of_two_programs() {
+    let one = "page-counts 1\nobject u 8192\nthread 0 0\nthread 1 1\n\
+        loop add\nl 1 0 4096 2\nend\niteration 1\n";
+    let other = "page-counts 1\nobject u 4096\nthread 0 1\nloop add\ns 0 0 0 3\nend\niteration 2\n";
+    let trace = read([one, other].concat().as_bytes(), None).unwrap();
+    let rows: Vec<_> = accesses(&trace)
+        .iter()
+        .map(|access| {
+            let Access {
+                process,
+                thread,
+                node,
+                object,
+                count,
+                ..
+            } = *access;
+            (process.0, thread.0, node.0, object.0, count)
+        })
+        .collect();
+    let again = (1, 2, 1, 1, 3);
+    assert_eq!(rows, [(0, 1, 1, 0, 2), again, again]);
+    let marks: Vec<_> = trace
+        .marks()
+        .iter()
+        .map(|mark| (mark.reference, mark.process.0))
+        .collect();
+    assert_eq!(marks, [(1, 0), (1, 0), (2, 1), (2, 1), (3, 1), (3, 1)]);
+    let wrong = [one, "page-counts 1\nobject v 9\nl 0 0 0 1\n"].concat();
+    let error = read(wrong.as_bytes(), None).err().unwrap().to_string();
+    assert!(
+        error.contains("input:11: a thread without a line"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
     let record = oracle_general(&[1, 2, 3]);

@@ -13,7 +13,8 @@
 //!
 //! In a trace of several processes each has its own iterations, counters and barriers. The pages
 //! that a process touched first are freed after its last access. A process that begins after
-//! another one has ended begins at the end of that.
+//! another one has ended begins at the end of that. Or all run at the same time, whatever the order
+//! of the trace (`concurrent`), and their threads share the processors of a node (`processors`).
 //!
 //! At marks that end constructs or iterations, the threads of the process wait for each other. A
 //! trace without marks has no barriers, and its modelled time is that of its slowest thread.
@@ -23,11 +24,13 @@
 
 mod actions;
 mod clocks;
+mod concurrent;
 mod costs;
 mod engine;
 mod epochs;
 mod frames;
 mod network_cache;
+mod processors;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -38,7 +41,7 @@ use hither_core::registry::Needs;
 
 pub use self::costs::MemoryCosts;
 use self::engine::Engine;
-use self::source::End;
+use self::source::Lifetime;
 use super::report::PlacementOutcome;
 use super::source::{BATCH_REFERENCES, Source};
 use super::{PlacementConfiguration, PlacementOptions};
@@ -86,32 +89,57 @@ pub fn run(
             whole: false,
         });
     }
-    drive(policy, &source, known.ends, configuration, costs, options)
+    drive(
+        policy,
+        &source,
+        known.lifetimes,
+        configuration,
+        costs,
+        options,
+    )
 }
 
 fn drive(
     policy: Box<dyn MemoryPlacement>,
     source: &Source<'_, impl References>,
-    ends: Vec<End>,
+    lifetimes: Vec<Lifetime>,
     configuration: &PlacementConfiguration,
     costs: &MemoryCosts,
     options: &PlacementOptions<'_>,
 ) -> Result<PlacementOutcome, Error> {
+    let mut engine = Engine::new(policy, source.references, configuration, costs, options);
+    if costs.concurrent && lifetimes.len() > 1 {
+        concurrent::drive(&mut engine, source, &lifetimes, options)?;
+    } else {
+        in_order(&mut engine, source, lifetimes, options)?;
+    }
+    Ok(engine.outcome(configuration))
+}
+
+/// Runs the references in the order of the trace.
+fn in_order(
+    engine: &mut Engine,
+    source: &Source<'_, impl References>,
+    mut lifetimes: Vec<Lifetime>,
+    options: &PlacementOptions<'_>,
+) -> Result<(), Error> {
     let references = source.references;
-    let mut engine = Engine::new(policy, references, configuration, costs, options);
     let mut marks = references.marks().iter().copied().peekable();
-    let mut ends = ends.into_iter().peekable();
+    // The process that ends last ends with the run.
+    lifetimes.sort_by_key(|of| of.end);
+    lifetimes.pop();
+    let mut ends = lifetimes.into_iter().peekable();
     let (mut batch, mut start) = (Vec::with_capacity(BATCH_REFERENCES), 0);
     let (mut done, end) = (0, references.references());
     loop {
         while let Some(mark) = marks.next_if(|mark| mark.reference <= done) {
             engine.mark(mark);
         }
-        while let Some(ended) = ends.next_if(|end| end.reference <= done) {
+        while let Some(ended) = ends.next_if(|of| of.end <= done) {
             engine.ended(ended.process);
         }
         if done == end {
-            engine.add_waits();
+            engine.add_waits(None);
         }
         engine.reached(done);
         if done == end {
@@ -127,7 +155,7 @@ fn drive(
             );
         }
         let mark = marks.peek().map_or(u64::MAX, |mark| mark.reference);
-        let ended = ends.peek().map_or(u64::MAX, |end| end.reference);
+        let ended = ends.peek().map_or(u64::MAX, |of| of.end);
         let stop = (start + batch.len() as u64)
             .min(mark)
             .min(ended)
@@ -135,6 +163,5 @@ fn drive(
         engine.drive(&batch[(done - start) as usize..(stop - start) as usize]);
         done = stop;
     }
-    options.report(done)?;
-    Ok(engine.outcome(configuration))
+    options.report(done)
 }

@@ -1,6 +1,9 @@
 //! Counts of memory accesses by page, thread and loop, as a program that counts itself writes them
 //! (`lab trace`): text, one record a line.
 //!
+//! The first line may come again: it begins another program, so that the files of two programs, one
+//! after the other, are a trace of both.
+//!
 //! Most iterations of a program cost the same, so a record says how many times one happened, and
 //! the rows of an iteration are kept until it ends.
 
@@ -22,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-/// The first line.
+/// The first line of a file, and of each program.
 const FIRST: &[u8] = b"page-counts 1";
 /// Iterations that one record may stand for.
 const TIMES_MAX: u64 = 1000;
@@ -36,13 +39,27 @@ const COUNT_MAX: u64 = u16::MAX as u64;
 /// As the trace folder has it.
 const NODES_MAX: u64 = 65_534;
 
+/// An object of the program.
+struct Object {
+    /// Its number in the trace.
+    number: u32,
+    bytes: u64,
+}
+
+/// A thread of the program.
+struct Thread {
+    /// Its number in the trace.
+    number: u32,
+    node: u32,
+}
+
 /// What was read so far.
 #[derive(Default)]
 struct Reader {
-    /// Sizes of the objects.
-    objects: Vec<u64>,
-    /// The node of each thread.
-    threads: Vec<u32>,
+    process: u32,
+    /// The objects and threads of the program, by its own numbers.
+    objects: Vec<Object>,
+    threads: Vec<Thread>,
     sites: FxHashMap<Vec<u8>, u32>,
     /// The loop.
     site: u32,
@@ -64,7 +81,10 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
             if line.bytes != FIRST {
                 return Err(line.error("not `page-counts 1`"));
             }
-            sink.add_process(ProcessRow::default());
+            reader.process = sink.add_process(ProcessRow::default());
+        } else if line.bytes == FIRST {
+            reader.emit(1, sink).map_err(line.place())?;
+            reader.begin_program(sink);
         } else {
             reader.line(line, sink)?;
         }
@@ -99,17 +119,25 @@ impl Reader {
         let (offset, count) = (decimal(offset)?, decimal(count)?);
         let index = |number: u64, of: usize| usize::try_from(number).ok().filter(|&at| at < of);
         let at = index(thread, self.threads.len()).ok_or("a thread without a line `thread`")?;
-        let node = self.threads[at];
+        let Thread {
+            number: thread,
+            node,
+        } = self.threads[at];
         let at = index(object, self.objects.len()).ok_or("an object without a line `object`")?;
-        if offset >= self.objects[at] {
+        let Object {
+            number: object,
+            bytes,
+        } = self.objects[at];
+        if offset >= bytes {
             return Err("an offset at or beyond the object's end");
         }
         let count = u32::try_from(count).ok().filter(|&count| count > 0);
         let count = count.ok_or("a count of 0, or above 2^32 - 1")?;
         self.references += u64::from(count).div_ceil(COUNT_MAX);
         self.keep(AccessRow {
-            thread: thread as u32,
-            object: object as u32,
+            process: self.process,
+            thread,
+            object,
             node,
             site: self.site,
             op,
@@ -131,17 +159,25 @@ impl Reader {
         Ok(())
     }
 
+    fn begin_program(&mut self, sink: &mut dyn Sink) {
+        self.process = sink.add_process(ProcessRow::default());
+        self.site = 0;
+        self.objects.clear();
+        self.threads.clear();
+    }
+
     fn object(&mut self, line: &[u8], sink: &mut dyn Sink) -> Parsed<()> {
         let [_, name, bytes] = fields(line, b' ').ok_or("not `object NAME BYTES`")?;
-        let size = decimal(bytes)?;
-        sink.add_object(ObjectRow {
+        let bytes = decimal(bytes)?;
+        let number = sink.add_object(ObjectRow {
             kind: ObjectKind::Memory,
             path: name.to_vec(),
+            device: self.process.into(),
             inode: self.objects.len() as u64,
-            size,
+            size: bytes,
             ..ObjectRow::default()
         });
-        self.objects.push(size);
+        self.objects.push(Object { number, bytes });
         Ok(())
     }
 
@@ -157,13 +193,14 @@ impl Reader {
             return Err("threads are numbered from 0 without gaps");
         }
         if number == known {
-            sink.add_thread(ThreadRow {
+            let number = sink.add_thread(ThreadRow {
+                process: self.process,
                 tid: number as u32,
                 ..ThreadRow::default()
             });
-            self.threads.push(0);
+            self.threads.push(Thread { number, node: 0 });
         }
-        self.threads[number as usize] = node as u32;
+        self.threads[number as usize].node = node as u32;
         Ok(())
     }
 
@@ -187,9 +224,19 @@ impl Reader {
     fn end_loop(&mut self, line: &[u8]) -> Parsed<()> {
         let [_] = fields(line, b' ').ok_or("not `end`")?;
         let site = std::mem::take(&mut self.site);
+        self.mark(site, EpochKind::Construct)
+    }
+
+    fn mark(&mut self, site: u32, kind: EpochKind) -> Parsed<()> {
+        let first = self
+            .threads
+            .first()
+            .ok_or("an end before a line `thread`")?;
         self.keep(AccessRow {
+            process: self.process,
+            thread: first.number,
             site,
-            ..AccessRow::mark(EpochKind::Construct, 0)
+            ..AccessRow::mark(kind, 0)
         })
     }
 
@@ -203,7 +250,7 @@ impl Reader {
         if self.references.saturating_mul(times) > REFERENCES_MAX {
             return Err("stands for more than 2^28 references");
         }
-        self.keep(AccessRow::mark(EpochKind::Iteration, 0))?;
+        self.mark(0, EpochKind::Iteration)?;
         Ok(times)
     }
 

@@ -8,10 +8,14 @@
 //! accesses: `T` is the interval's length without waits, `T0`, plus `A W / P` for `P` threads. So
 //! `W` is the solution of an equation. At most all other threads are ahead in the queue, so `W` is
 //! at most `(P - 1) s`. Finer models (open pages, links, controllers) need the order of accesses
-//! within an interval, which traces of several threads do not have.
+//! within an interval, which traces of several threads do not have. Where threads share processors
+//! (`processors`), `T0` is the time with that, and `P` is how many run at a time.
 
 use hither_core::placement::ThreadMigration;
 use hither_core::{Access, Node, Process, Thread};
+
+use super::costs::MemoryCosts;
+use super::processors::{Interval, Processors, Work};
 
 const NOWHERE: Node = Node(u16::MAX);
 
@@ -49,11 +53,12 @@ pub(super) struct Clocks {
     /// last.
     ended_ns: Vec<u64>,
     moved: Vec<ThreadMigration>,
+    processors: Processors,
     load: Load,
 }
 
 impl Clocks {
-    pub(super) fn new(threads: usize, nodes: usize, service_ns: u32) -> Clocks {
+    pub(super) fn new(threads: usize, nodes: usize, costs: &MemoryCosts) -> Clocks {
         let thread = ThreadClock {
             now_ns: 0,
             waits_added_ns: 0,
@@ -69,7 +74,8 @@ impl Clocks {
             latest_barrier_ns: 0,
             ended_ns: Vec::new(),
             moved: Vec::new(),
-            load: Load::new(threads, nodes, service_ns),
+            processors: Processors::new(costs.processors),
+            load: Load::new(threads, nodes, costs.service_ns),
         }
     }
 
@@ -122,21 +128,58 @@ impl Clocks {
         self.load.add(thread, node, count);
     }
 
-    /// Adds the waits since the last call to the clocks. Returns their sum.
-    pub(super) fn add_waits(&mut self) -> u64 {
-        let taken = |of: &ThreadClock| of.now_ns - of.waits_added_ns;
-        let took_ns = self.threads.iter().map(taken).max().unwrap_or(0);
-        let running = self.threads.iter().filter(|of| taken(of) > 0).count();
+    /// Adds the waits since the last call to the clocks: for memory, whose sum is returned, and for
+    /// processors. At a barrier or the end of a process, the interval ends when its slowest thread
+    /// is done; what others have done beyond that belongs to the next one.
+    pub(super) fn add_waits(&mut self, barrier: Option<Process>) -> u64 {
+        let Interval { took_ns, running } = if self.processors.limited() {
+            self.share(u64::MAX)
+        } else {
+            let works = self.threads.iter().map(ThreadClock::work_ns);
+            Interval {
+                took_ns: works.clone().max().unwrap_or(0),
+                running: works.filter(|&ns| ns > 0).count(),
+            }
+        };
         let mut waited = 0;
         self.load.add_waits(took_ns, running, |thread, ns| {
             self.threads[thread].now_ns += ns;
             waited += ns;
         });
-        for thread in &mut self.threads {
-            thread.waits_added_ns = thread.now_ns;
-            self.now_ns = self.now_ns.max(thread.now_ns);
+        if self.processors.limited() {
+            self.wait_for_processors(barrier);
+        } else {
+            let threads = self.threads.iter_mut();
+            threads.for_each(|of| of.waits_added_ns = of.now_ns);
         }
+        let latest = self.threads.iter().map(|of| of.now_ns).max();
+        self.now_ns = self.now_ns.max(latest.unwrap_or(0));
         waited
+    }
+
+    /// A thread keeps its processor while it waits for memory, so these waits are work here.
+    fn wait_for_processors(&mut self, barrier: Option<Process>) {
+        self.share(u64::MAX);
+        if barrier.is_some() {
+            let works = self.processors.works().iter();
+            let its = works.filter(|work| self.threads[work.thread].is_of(barrier));
+            let until_ns = its.map(Work::end_ns).max();
+            // Without work of the process there was no interval.
+            self.share(until_ns.unwrap_or(0));
+        }
+        for work in self.processors.works() {
+            let thread = &mut self.threads[work.thread];
+            thread.waits_added_ns = work.end_ns();
+            thread.now_ns = work.end_ns() + work.left_ns();
+        }
+    }
+
+    /// Has threads share the processors for what they have done since waits were last added.
+    fn share(&mut self, until_ns: u64) -> Interval {
+        let works = self.threads.iter().enumerate();
+        let works =
+            works.map(|(thread, of)| Work::new(thread, of.node, of.waits_added_ns, of.work_ns()));
+        self.processors.share(works, until_ns)
     }
 
     /// All threads of a process wait for its slowest one, and then for `ns`.
@@ -161,6 +204,18 @@ impl Clocks {
             thread.now_ns += ns;
             thread.waits_added_ns += ns;
             self.now_ns = self.now_ns.max(thread.now_ns);
+        }
+    }
+
+    /// The time at which an access that comes next begins.
+    pub(super) fn next_ns(&self, access: &Access) -> u64 {
+        let thread = &self.threads[access.thread.index()];
+        match thread.node_before {
+            NOWHERE => {
+                let barrier = self.barriers_ns.get(access.process.index());
+                barrier.copied().flatten().unwrap_or(0)
+            }
+            _ => thread.now_ns,
         }
     }
 
@@ -209,6 +264,11 @@ impl Clocks {
 }
 
 impl ThreadClock {
+    /// What it has done since waits were last added.
+    fn work_ns(&self) -> u64 {
+        self.now_ns - self.waits_added_ns
+    }
+
     fn is_of(&self, process: Option<Process>) -> bool {
         self.node_before != NOWHERE && process.is_none_or(|process| process == self.process)
     }
@@ -301,6 +361,13 @@ fn mean_wait_ns(accesses: f64, took_ns: f64, threads: f64, service_ns: f64) -> f
 mod tests {
     use super::*;
 
+    fn no_service() -> MemoryCosts {
+        MemoryCosts {
+            service_ns: 0,
+            ..MemoryCosts::default()
+        }
+    }
+
     #[test]
     fn waits() {
         assert_eq!(mean_wait_ns(1e6, 1e6, 1.0, 5.0), 0.0, "nobody else");
@@ -319,7 +386,7 @@ mod tests {
 
     #[test]
     fn barriers_wait_for_the_slowest_of_a_process() {
-        let mut clocks = Clocks::new(3, 1, 0);
+        let mut clocks = Clocks::new(3, 1, &no_service());
         let access = |thread: u32, process: u32| Access {
             thread: Thread(thread),
             process: Process(process),
@@ -344,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_process_begins_where_another_one_ended_or_at_the_latest_barrier() {
-        let mut clocks = Clocks::new(4, 1, 0);
+        let mut clocks = Clocks::new(4, 1, &no_service());
         let begin = |clocks: &mut Clocks, number: u32| {
             clocks.seen(&Access {
                 thread: Thread(number),

@@ -15,11 +15,19 @@ const NETWORK_CACHE_KIB_MAX: u32 = 1 << 20;
 /// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine with 2
 /// processors): 44 us for a `move_pages` call of one page, and 0.4 us per page in calls of 512. The
 /// other values are textbook figures.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryCosts {
     /// Computation of a thread between two accesses that miss its caches.
     pub compute_ns: u32,
+    /// The same by process, where programs differ: `700:300`. Later processes have `compute_ns`.
+    pub process_compute_ns: Vec<u32>,
+    /// Whether the processes of a trace all begin at time 0 and run at the same time, whatever
+    /// their order in it. Otherwise the trace's order is that of their time.
+    pub concurrent: bool,
+    /// Processors of each node. Where more of its threads have work, they share their time equally.
+    /// 0: each thread has a processor of its own.
+    pub processors: u32,
     /// Computation of a thread for each reference to memory, hits of its caches included. Between
     /// two misses on a page lie as many references as its miss rate says, which the trace must
     /// know. 0: `compute_ns` is all.
@@ -61,6 +69,9 @@ impl Default for MemoryCosts {
     fn default() -> Self {
         MemoryCosts {
             compute_ns: 0,
+            process_compute_ns: Vec::new(),
+            concurrent: false,
+            processors: 0,
             reference_ns: 0,
             fault_ns: 1_000,
             refault_ns: 100_000,
@@ -126,6 +137,8 @@ mod tests {
             ..MemoryCosts::default()
         };
         assert_eq!(costs, expected);
+        let mixed: MemoryCosts = "process_compute_ns=700:300,processors=2".parse().unwrap();
+        assert_eq!(mixed.process_compute_ns, [700, 300]);
         assert_eq!("".parse::<MemoryCosts>().unwrap(), MemoryCosts::default());
         for wrong in [
             "fault=7",
@@ -136,6 +149,7 @@ mod tests {
             "network_cache_kib=512",
             "network_cache_ns=1100",
             "page_ns=1,page_ns=2",
+            "process_compute_ns=7:x",
         ] {
             assert!(wrong.parse::<MemoryCosts>().is_err(), "{wrong}");
         }

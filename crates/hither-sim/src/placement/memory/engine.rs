@@ -79,9 +79,9 @@ impl Engine {
                 .collect(),
             by_process,
             touched: vec![Vec::new(); several],
-            clocks: Clocks::new(references.threads(), nodes, costs.service_ns),
+            clocks: Clocks::new(references.threads(), nodes, costs),
             timeline,
-            costs: *costs,
+            costs: costs.clone(),
             page_bytes: references.block_bytes(),
             seen: vec![false; blocks as usize],
             dirty: vec![false; blocks as usize],
@@ -179,7 +179,10 @@ impl Engine {
             }) += hits;
         }
         let think_ns = self.think_ns.get(block.index()).map_or(0, |&ns| ns);
-        let think_ns = u64::from(self.costs.compute_ns) + u64::from(think_ns);
+        let by_process = &self.costs.process_compute_ns;
+        let compute_ns = by_process.get(access.process.index());
+        let compute_ns = *compute_ns.unwrap_or(&self.costs.compute_ns);
+        let think_ns = u64::from(compute_ns) + u64::from(think_ns);
         let computed_ns = u64::from(count) * think_ns;
         self.clocks
             .pass(thread, hit_ns + missed * latency_ns + computed_ns);
@@ -333,7 +336,7 @@ impl Engine {
             statistics.push(("network_cache_hits", caches.hits()));
         }
         let end_ns = self.clocks.now_ns();
-        let costs = serde_json::to_value(self.costs).expect("numbers alone");
+        let costs = serde_json::to_value(&self.costs).expect("numbers alone");
         self.timeline
             .outcome(configuration, costs, end_ns, statistics)
     }

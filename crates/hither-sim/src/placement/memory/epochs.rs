@@ -7,16 +7,16 @@ use super::clocks::Waiting;
 use super::engine::Engine;
 
 impl Engine {
-    /// Adds the waits for busy memory.
-    pub(super) fn add_waits(&mut self) {
-        self.timeline.totals.hit_ns += self.clocks.add_waits();
+    /// Adds the waits for busy memory and processors, at a barrier of a process or for all.
+    pub(super) fn add_waits(&mut self, barrier: Option<Process>) {
+        self.timeline.totals.hit_ns += self.clocks.add_waits(barrier);
     }
 
     /// Handles the events before `reference`.
     pub(super) fn reached(&mut self, reference: u64) {
         if reference >= self.timeline.stop() {
             if self.timeline.warm_up_ends(reference) {
-                self.add_waits();
+                self.add_waits(None);
             }
             let used = |node| self.nodes.used(node);
             self.timeline.reached(reference, self.clocks.now_ns(), used);
@@ -25,21 +25,21 @@ impl Engine {
 
     /// A construct or an iteration of a process ended.
     pub(super) fn mark(&mut self, mark: Mark) {
-        self.add_waits();
+        self.add_waits(Some(mark.process));
         self.clocks.barrier(mark.process, 0);
         if self.period_ns.is_none() {
             self.epoch(mark.kind, Waiting::Process(mark.process));
         }
         if mark.kind == EpochKind::Iteration {
             let used = |node| self.nodes.used(node);
-            self.timeline
-                .iteration(mark.reference, self.clocks.now_ns(), used);
+            let now_ns = self.clocks.of_ns(mark.process);
+            self.timeline.iteration(mark.reference, now_ns, used);
         }
     }
 
     /// A process ended: its pages are freed.
     pub(super) fn ended(&mut self, process: Process) {
-        self.add_waits();
+        self.add_waits(Some(process));
         self.timeline.processes[process.index()].end_ns = self.clocks.ended(process);
         for block in std::mem::take(&mut self.touched[process.index()]) {
             while let Some(at) = self.nodes.home(block) {
@@ -53,7 +53,7 @@ impl Engine {
 
     #[cold]
     pub(super) fn period(&mut self) {
-        self.add_waits();
+        self.add_waits(None);
         self.epoch(EpochKind::Period, Waiting::All);
         let period_ns = self.period_ns.unwrap_or(u64::MAX).max(1);
         let passed = self.clocks.now_ns() / period_ns;

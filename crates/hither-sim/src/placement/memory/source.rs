@@ -1,5 +1,5 @@
-//! What the engine must know before the run: owners of objects, ends of processes, users of pages.
-//! accesses what.
+//! What the engine must know before the run: owners of objects, lifetimes of processes, users of
+//! pages.
 
 use hither_core::placement::Counters;
 use hither_core::{Access, Process};
@@ -17,15 +17,15 @@ impl<R: References> Source<'_, R> {
         let mut totals = foresight.then(totals);
         let mut owners = Vec::new();
         if processes <= 1 && !foresight {
-            let ends = Vec::new();
+            let lifetimes = Vec::new();
             return Ok(TraceSummary {
                 totals,
                 owners,
-                ends,
+                lifetimes,
             });
         }
         const NOBODY: Process = Process(u32::MAX);
-        let mut last = vec![None; processes.max(1)];
+        let mut ticks: Vec<Option<(u64, u64)>> = vec![None; processes.max(1)];
         self.each(|access| {
             if let Some(totals) = &mut totals {
                 totals.add(access.block, access.node, access.count);
@@ -33,7 +33,8 @@ impl<R: References> Source<'_, R> {
             if processes <= 1 {
                 return;
             }
-            last[access.process.index()] = Some(access.tick);
+            let of = &mut ticks[access.process.index()];
+            *of = Some((of.map_or(access.tick, |(first, _)| first), access.tick));
             let object = access.object.index();
             if object >= owners.len() {
                 owners.resize(object + 1, NOBODY);
@@ -42,19 +43,19 @@ impl<R: References> Source<'_, R> {
                 owners[object] = access.process;
             }
         })?;
-        let ends = (0..).zip(last).filter_map(|(process, last)| {
-            Some(End {
-                reference: last? + 1,
+        let lifetimes = (0..).zip(ticks).filter_map(|(process, ticks)| {
+            let (first, last) = ticks?;
+            Some(Lifetime {
                 process: Process(process),
+                start: first,
+                end: last + 1,
             })
         });
-        let mut ends: Vec<End> = ends.collect();
-        ends.sort_by_key(|end| end.reference);
-        ends.pop();
+        let lifetimes = lifetimes.collect();
         Ok(TraceSummary {
             totals,
             owners,
-            ends,
+            lifetimes,
         })
     }
 
@@ -75,13 +76,16 @@ pub(super) struct TraceSummary {
     pub(super) totals: Option<Counters>,
     /// The process that first uses each object. Empty with one process.
     pub(super) owners: Vec<Process>,
-    /// The last access of each process, except for the process that ends last.
-    pub(super) ends: Vec<End>,
+    /// Of all processes that make accesses, by number. Empty with one process.
+    pub(super) lifetimes: Vec<Lifetime>,
 }
 
-/// A process makes its last access before this reference.
+/// The references from a process's first access to its last. Those of others may lie between.
 #[derive(Clone, Copy)]
-pub(super) struct End {
-    pub(super) reference: u64,
+pub(super) struct Lifetime {
     pub(super) process: Process,
+    /// The first access.
+    pub(super) start: u64,
+    /// The reference after the last access.
+    pub(super) end: u64,
 }
