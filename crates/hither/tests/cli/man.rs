@@ -22,9 +22,7 @@ fn each_command_has_its_page() {
         }
         assert!(page.contains(".SH EXAMPLES\n.nf\n"), "{name}");
         if has_man {
-            let ran = lab.run(&format!(
-                "MANWIDTH=80 man --warnings -l pages/{name} >shown"
-            ));
+            let ran = lab.run(&format!("man --warnings --nj --nh -l pages/{name} >shown"));
             assert_eq!((ran.code, &ran.stderr[..]), (0, ""), "{name}");
             let shown = std::fs::read_to_string(lab.path("shown")).unwrap();
             let about = format!("{} - ", name.trim_end_matches(".1"));
