@@ -31,7 +31,8 @@ pub(crate) fn build(
     target: &Path,
 ) -> Libraries {
     let folder = target.join("preload");
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    command
         .args(["build", "--quiet", "--release", "--locked"])
         .args(["--package", "hither-preload-record"])
         .args(["--package", "hither-preload-pages"])
@@ -48,9 +49,17 @@ pub(crate) fn build(
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CLIPPY_ARGS")
-        .env_remove("CARGO_BUILD_TARGET")
-        .status()
-        .expect("cargo starts");
+        .env_remove("CARGO_BUILD_TARGET");
+    // But packages map the paths of their build to fixed ones, in these libraries, too.
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let flags = flags.split('\x1f');
+    let maps: Vec<&str> = flags
+        .filter(|flag| flag.starts_with("--remap-path-prefix="))
+        .collect();
+    if !maps.is_empty() {
+        command.env("CARGO_ENCODED_RUSTFLAGS", maps.join("\x1f"));
+    }
+    let status = command.status().expect("cargo starts");
     assert!(status.success(), "the preload libraries do not build");
     let library = |name: &str| folder.join(format!("release/libhither_preload_{name}.so"));
     Libraries {

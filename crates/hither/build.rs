@@ -1,5 +1,5 @@
 //! Builds the two preload libraries, `record`'s and `run`'s, and hands their paths to the command,
-//! which embeds them. Compresses the debug information of a release build.
+//! which embeds them. Compresses the debug information of a release build, and tells it its commit.
 //!
 //! Two are needed: a hook is an exported symbol, and the library of `record` must not export
 //! `malloc`. Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are
@@ -11,6 +11,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "commit.rs"]
+mod commit;
 #[path = "../hither-preload/libraries.rs"]
 mod libraries;
 
@@ -32,6 +34,8 @@ fn main() {
         println!("cargo:rerun-if-changed={}", crates.join(sources).display());
     }
 
+    println!("cargo:rustc-env=HITHER_BUILD={}", build(crates));
+
     // The line tables, which stay in the binary where debug information is split off.
     if variable("PROFILE") == "release" {
         println!("cargo:rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
@@ -42,6 +46,27 @@ fn main() {
     let built = libraries::build(variable("CARGO"), &package, &target);
     embed(&built.record, "HITHER_PRELOAD_LIBRARY");
     embed(&built.pages, "HITHER_PAGES_LIBRARY");
+}
+
+/// What `--version` says of the build. `HITHER_COMMIT` says it in place of git. A debug build is not
+/// made anew at each commit, so it names none.
+fn build(crates: &Path) -> String {
+    for variable in ["HITHER_COMMIT", "SOURCE_DATE_EPOCH"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    println!("cargo:rerun-if-changed=commit.rs");
+    println!("cargo:rerun-if-changed=build.rs");
+    if variable("PROFILE") != "release" {
+        return "debug build".to_owned();
+    }
+    if let Ok(commit) = env::var("HITHER_COMMIT") {
+        return commit;
+    }
+    let root = crates.parent().expect("crates/ lies in the workspace");
+    if let Some(path) = commit::changes_with_commits(root) {
+        println!("cargo:rerun-if-changed={}", path.display());
+    }
+    commit::describe(root, env::var("SOURCE_DATE_EPOCH").ok().as_deref())
 }
 
 /// Hands the path of a library to the command, and what tells its version from others.

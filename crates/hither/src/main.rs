@@ -105,7 +105,12 @@ fn parser() -> Command {
         .help("Print only results and errors: no progress and no notes");
     command::define(
         Command::new("hither")
-            .version(env!("CARGO_PKG_VERSION"))
+            .version(concat!(
+                env!("CARGO_PKG_VERSION"),
+                " (",
+                env!("HITHER_BUILD"),
+                ")"
+            ))
             .about("Keep data near the code that uses it: record, simulate, advise, run, mount")
             .after_help(EXAMPLES)
             .subcommand_required(true)

@@ -98,6 +98,11 @@ fn the_examples_of_the_readme_run() {
 }
 
 #[test]
+fn the_examples_about_installing_run() {
+    run_examples("docs/install.md", false);
+}
+
+#[test]
 fn the_examples_about_recording_run() {
     run_examples("docs/record.md", false);
 }

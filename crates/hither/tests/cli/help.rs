@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::Lab;
 
-fn help(lab: &Lab, command: &str, option: &str, columns: u32) -> String {
+pub(crate) fn help(lab: &Lab, command: &str, option: &str, columns: u32) -> String {
     let ran = lab.run(&format!("COLUMNS={columns} hither {command} {option}"));
     assert_eq!((ran.code, &ran.stderr[..]), (0, ""), "{command}: {ran}");
     ran.stdout().to_owned()
@@ -22,7 +22,7 @@ fn below(help: &str) -> Vec<&str> {
 }
 
 /// Every command, `hither` itself first, and those of commands such as `cache warm`.
-fn commands(lab: &Lab) -> Vec<String> {
+pub(crate) fn commands(lab: &Lab) -> Vec<String> {
     let mut commands = vec![String::new()];
     let mut at = 0;
     while at < commands.len() {
@@ -77,7 +77,7 @@ fn the_short_help_is_short() {
 }
 
 /// The options of a command, but for those that each has.
-fn options(help: &str) -> BTreeSet<String> {
+pub(crate) fn options(help: &str) -> BTreeSet<String> {
     let lines = help.lines().map(str::trim_start);
     let lines = lines.filter(|line| line.starts_with('-'));
     let long = lines.filter_map(|line| line.split(", ").last()?.split([' ', '[', '=']).next());

@@ -6,6 +6,7 @@
 //! tests: text traces of a few lines, and recordings of small programs that every machine has.
 
 mod advise;
+mod completions;
 mod doctor;
 mod documents;
 mod effects;
@@ -14,6 +15,7 @@ mod export;
 mod r#gen;
 mod help;
 mod import;
+mod man;
 mod metrics;
 mod names;
 mod place;
@@ -27,6 +29,7 @@ mod stat;
 mod sweep;
 mod top;
 mod topo;
+mod version;
 
 use std::ffi::OsString;
 use std::fmt;
