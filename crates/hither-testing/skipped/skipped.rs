@@ -1,0 +1,36 @@
+//! Prints which tests this run of cargo has skipped so far, and why. It runs as the last test of
+//! `cargo test --workspace`.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+#[allow(dead_code, reason = "this skips nothing")]
+#[path = "../src/skip.rs"]
+mod skip;
+
+fn main() {
+    // With arguments it is asked for something else, such as --list.
+    let Some(notes) = skip::notes().filter(|_| std::env::args().len() == 1) else {
+        return;
+    };
+    let lines = fs::read_to_string(&notes).unwrap_or_default();
+    let _ = fs::remove_file(&notes);
+    print!("{}", summary(&lines));
+}
+
+/// Reasons with their tests, the reason of most tests first.
+fn summary(lines: &str) -> String {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (test, why) in lines.lines().filter_map(|line| line.split_once(": ")) {
+        reasons.entry(why).or_default().push(test);
+    }
+    let all: usize = reasons.values().map(Vec::len).sum();
+    let mut text = format!("\n{all} tests were skipped; CONTRIBUTING.md says what they need\n");
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, tests)| std::cmp::Reverse(tests.len()));
+    for (why, mut tests) in reasons {
+        tests.sort_unstable();
+        text += &format!("  {why}: {}\n", tests.join(", "));
+    }
+    text
+}
