@@ -2,7 +2,7 @@
 
 use hither_core::{Access, Block, Object, Site};
 use hither_sim::references::InMemory;
-use hither_sim::{CacheOptions, CacheSize, References, Size, Spacing, curve};
+use hither_sim::{CacheOptions, CacheSize, References, Row, Size, Spacing, curve};
 
 use super::confidence::ConfidenceLevel;
 use super::*;
