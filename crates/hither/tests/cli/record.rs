@@ -254,3 +254,16 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
     let (line, ..) = of("sh -c 'cat data | cat | tail -c 1'");
     assert_eq!(line, "all 4.00 MiB that the program read of files");
 }
+
+#[test]
+fn summaries_begin_on_a_line_of_their_own() {
+    let lab = Lab::new();
+    for command in ["record -o t.hither", "run --page-cache --cache 64MiB"] {
+        for print in ["printf last", "echo last"] {
+            let ran = lab.run(&format!(
+                "hither {command} -- sh -c '{print} >&2' 2> said; rm -rf t.hither; cat said"
+            ));
+            assert!(ran.stdout().starts_with("last\nhither: "), "{ran}");
+        }
+    }
+}
