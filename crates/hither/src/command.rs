@@ -9,6 +9,7 @@ use crate::ui::Ui;
 mod advise;
 mod cache;
 mod cluster;
+mod demo;
 mod doctor;
 mod export;
 mod r#gen;
@@ -53,6 +54,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
     entry::<cache::Cache>(),
     entry::<cluster::Cluster>(),
+    entry::<demo::Demo>(),
     entry::<doctor::Doctor>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),

@@ -6,6 +6,7 @@
 //! tests: text traces of a few lines, and recordings of small programs that every machine has.
 
 mod advise;
+mod demo;
 mod doctor;
 mod documents;
 mod effects;
