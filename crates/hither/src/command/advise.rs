@@ -77,8 +77,8 @@ it cannot be executed.";
 
 /// Say what would help a program: a policy, more cache, a placement
 ///
-/// It prints whether it matters on this machine, the cheapest change that gets most of the gain, and
-/// how sure that is, a line each, and then a line that says how to apply it. A policy costs no
+/// It prints whether it matters on this machine, the cheapest change that gets most of the gain,
+/// and how sure that is, a line each, and then a line that says how to apply it. A policy costs no
 /// memory, so it comes first, unless twice the cache gains more than three times as much. Of
 /// policies that gain nearly as much as the best, it takes the one that needs to know least.
 ///

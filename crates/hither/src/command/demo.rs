@@ -28,7 +28,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use signal_hook::flag;
 
 use self::memory_limit::{LIMIT_BYTES, MemoryLimit};
-use super::run::DEFAULT_POLICY;
 use super::subcommand::Subcommand;
 use crate::exit::INTERRUPTED;
 use crate::ui::{self, Ui};
@@ -305,9 +304,8 @@ impl Stage {
         let mut command = self.limit.command(&self.hither);
         let has_limit = !matches!(self.limit, MemoryLimit::Cache);
         if steered || !has_limit {
-            let policy = if steered { DEFAULT_POLICY } else { "lru" };
-            let switch = format!("--page-cache={policy}");
-            command.args(["-q", "run", &switch]);
+            let policy = if steered { "" } else { "=lru" };
+            command.args(["-q", "run", &format!("--page-cache{policy}")]);
             if !has_limit {
                 command.args(["--cache", &format!("{CACHE_BYTES}B")]);
             }

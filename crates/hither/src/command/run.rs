@@ -33,7 +33,6 @@ use self::arguments::{KnowledgeArgs, OutputArgs};
 use self::file_placement::FilePlacementArgs;
 use self::memory::MemoryArgs;
 use self::notes::Notes;
-pub(super) use self::page_cache::DEFAULT_POLICY;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
 use self::switch::Switch;

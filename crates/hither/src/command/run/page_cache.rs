@@ -29,7 +29,7 @@ pub(super) const SWITCH: &str = "--page-cache";
 const NO_CACHE_SWITCH: &str = "--no-cache";
 
 /// The policy if none is named.
-pub(in crate::command) const DEFAULT_POLICY: &str = "pcc";
+pub(super) const DEFAULT_POLICY: &str = "pcc";
 
 /// The switch and its options.
 #[derive(Args, Debug)]
