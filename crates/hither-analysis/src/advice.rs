@@ -10,11 +10,12 @@
 //! phase, may exist at one cache size only, or may depend on how a policy samples call sites.
 
 mod confidence;
+mod second_pass;
 
 use hither_core::registry::Needs;
 use hither_core::spec::Value;
 use hither_core::{ExpectedReads, Spec};
-use hither_sim::{CacheConfiguration, CacheOutcome, Grid, Row};
+use hither_sim::{CacheConfiguration, CacheOutcome, Grid};
 use serde::{Serialize, Serializer};
 
 use crate::expected;
@@ -23,6 +24,7 @@ use crate::run_plan::RunPlan;
 use confidence::{Claim, GAIN_MIN_HIT_RATIO};
 pub use confidence::{Confidence, ConfidenceLevel};
 pub(crate) use confidence::{Doubt, SEGMENTS};
+pub(crate) use second_pass::SecondPass;
 
 /// The share of the best gain from which on a policy, or a cache, counts as nearly as good.
 const NEAR_BEST_SHARE: f64 = 0.9;
@@ -85,6 +87,8 @@ pub struct CacheAdvice {
     pub policy: Option<Spec>,
     /// The size in blocks at which another policy gains most, or the larger size that is enough.
     pub cache_blocks: Option<u64>,
+    /// The size in blocks that this is compared with.
+    pub from_blocks: Option<u64>,
     /// The gain in hit ratio over LRU.
     pub gain: f64,
     /// The largest possible gain: that of the optimum in the same cache, or of a cache that holds
@@ -164,16 +168,6 @@ pub(crate) struct AdviceInput<'a> {
     pub(crate) expected: Option<ExpectedReads>,
     /// What the trace lacks.
     pub(crate) doubts: Vec<Doubt>,
-}
-
-/// The outcomes of a second pass, which simulates the candidate more closely.
-#[derive(Default)]
-pub(crate) struct SecondPass {
-    /// LRU at many sizes up to that of all blocks, ascending, in [`SEGMENTS`]. The sizes of the
-    /// input are among them.
-    pub(crate) lru: Vec<CacheOutcome>,
-    /// The caches of [`Candidate::variants`].
-    pub(crate) variants: Vec<CacheOutcome>,
 }
 
 /// A change of policy at one size.
@@ -374,8 +368,7 @@ impl<'a> AdviceInput<'a> {
         let hit_ratio_max = self.hit_ratio_max();
         if self.references == 0 {
             return no_change(
-                "The program referenced no block of any file: there is nothing to cache."
-                    .to_owned(),
+                "Nothing to do: the program referenced no block of any file.".to_owned(),
             );
         }
         let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(second)) else {
@@ -387,7 +380,7 @@ impl<'a> AdviceInput<'a> {
         let gain_max = hit_ratio_max - smallest.hit_ratio;
         if hit_ratio_max < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
-                "{} of the references are first uses, which no cache can serve.",
+                "Nothing to do: {} of the references are first uses, which no cache can serve.",
                 percent(1.0 - hit_ratio_max)
             );
             return self.with_confidence(
@@ -537,6 +530,7 @@ impl<'a> AdviceInput<'a> {
             change: Recommendation::Policy,
             policy: Some(*candidate.spec),
             cache_blocks: Some(here),
+            from_blocks: Some(here),
             gain,
             gain_max,
             alternatives: others,
@@ -635,6 +629,7 @@ impl<'a> AdviceInput<'a> {
             change: Recommendation::Size,
             policy: None,
             cache_blocks: Some(blocks),
+            from_blocks: Some(here),
             gain,
             gain_max,
             alternatives: others,
@@ -715,55 +710,6 @@ fn strength(value: f64, [none, one]: [f64; 2]) -> f64 {
     ((none - value) / (none - one)).max(0.0)
 }
 
-impl SecondPass {
-    /// What it simulates: LRU at these sizes, and the variants.
-    pub(crate) fn rows(
-        lru: Spec,
-        sizes: Vec<u32>,
-        variants: &[CacheConfiguration],
-    ) -> Vec<Row<u32>> {
-        let variants = variants.iter().map(|variant| Row {
-            policy: variant.spec,
-            cells: vec![variant.cache_blocks],
-        });
-        let lru = Row {
-            policy: lru,
-            cells: sizes,
-        };
-        [lru].into_iter().chain(variants).collect()
-    }
-
-    /// Of the outcomes of these rows.
-    pub(crate) fn of(outcomes: Vec<Row>) -> SecondPass {
-        let mut rows = outcomes.into_iter().map(|row| row.cells);
-        SecondPass {
-            lru: rows.next().unwrap_or_default(),
-            variants: rows.flatten().collect(),
-        }
-    }
-
-    /// LRU in a cache of exactly this size, if that was simulated.
-    fn lru_of(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
-        let at = self
-            .lru
-            .binary_search_by_key(&cache_blocks, |outcome| outcome.cache_blocks);
-        at.ok().map(|at| &self.lru[at])
-    }
-
-    /// LRU in the largest simulated cache of at most this size, and its gain over `from`.
-    fn largest_lru_up_to(
-        &self,
-        from: &CacheOutcome,
-        cache_blocks: u32,
-    ) -> Option<(&CacheOutcome, f64)> {
-        let up_to = self
-            .lru
-            .partition_point(|outcome| outcome.cache_blocks <= cache_blocks);
-        let outcome = &self.lru[up_to.checked_sub(1)?];
-        Some((outcome, outcome.hit_ratio - from.hit_ratio))
-    }
-}
-
 /// A policy in a document: its name, and its parameters that differ from the defaults.
 fn as_text<S: Serializer>(spec: &Option<Spec>, serializer: S) -> Result<S::Ok, S::Error> {
     spec.as_ref().map(policy).serialize(serializer)
@@ -785,6 +731,7 @@ fn no_change(sentence: String) -> CacheAdvice {
         change: Recommendation::Nothing,
         policy: None,
         cache_blocks: None,
+        from_blocks: None,
         gain: 0.0,
         gain_max: 0.0,
         alternatives: Vec::new(),

@@ -31,6 +31,7 @@ pub mod sweep;
 pub mod table;
 mod toml_file;
 pub mod topology;
+pub mod verdict;
 
 pub use error::{Error, Result};
 pub use progress::Progress;

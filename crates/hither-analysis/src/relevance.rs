@@ -63,8 +63,15 @@ impl Relevance {
         is_size.then_some(self.left_bytes)
     }
 
-    /// Whether it matters, in words.
-    pub fn sentence(&self) -> String {
+    /// Whether little more was read from storage than one time what the files hold, or what pushes
+    /// nothing out.
+    pub(crate) fn is_read_once(&self) -> bool {
+        let much = (2 * self.files_bytes).max(self.left_bytes / MEMORY_DIVISOR);
+        self.storage_bytes.is_none_or(|read| read <= much)
+    }
+
+    /// Whether it matters, in a sentence.
+    pub(crate) fn verdict(&self) -> String {
         let files = bytes(self.files_bytes);
         let memory = if self.limited {
             format!("the {} of its memory cgroup", bytes(self.memory_bytes))
@@ -80,22 +87,31 @@ impl Relevance {
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");
         }
-        let much = (2 * self.files_bytes).max(self.left_bytes / MEMORY_DIVISOR);
-        match self.storage_bytes {
-            Some(read) if read > much => format!(
-                "It may matter here: {files} of files would fit into {memory}, yet {} were read \
-                 from storage.",
-                bytes(read)
+        match self.storage_bytes.map(bytes) {
+            Some(read) if !self.is_read_once() => format!(
+                "It may matter here: {files} of files would fit into {memory}, yet {read} were \
+                 read from storage."
             ),
             read => {
                 let read = read.map_or(String::new(), |read| {
-                    format!(", and {} were read from storage", bytes(read))
+                    format!(", and {read} were read from storage")
                 });
                 format!(
                     "It does not matter here as things are: {files} of files fit into \
-                     {memory}{read}. What follows holds where files have less than {files}."
+                     {memory}{read}."
                 )
             }
+        }
+    }
+
+    /// The same, and of what the rest of the advice holds.
+    pub fn sentence(&self) -> String {
+        let verdict = self.verdict();
+        if self.fit && self.is_read_once() {
+            let files = bytes(self.files_bytes);
+            format!("{verdict} What follows holds where files have less than {files}.")
+        } else {
+            verdict
         }
     }
 }

@@ -10,6 +10,7 @@ mod advise;
 mod cache;
 mod cluster;
 mod completions;
+mod demo;
 mod doctor;
 mod export;
 mod r#gen;
@@ -56,6 +57,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<cache::Cache>(),
     entry::<cluster::Cluster>(),
     entry::<completions::Completions>(),
+    entry::<demo::Demo>(),
     entry::<doctor::Doctor>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),

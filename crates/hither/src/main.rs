@@ -90,7 +90,7 @@ fn keep_decoder_panics_quiet() {
 }
 
 const EXAMPLES: &str = "Examples:
-  hither doctor                        what this machine can do
+  hither demo                          what steering gains, in a minute
   hither advise -- make                record a program and say what would help
   hither record -o make.hither -- make only record it
   hither sim make.hither -p lru,opt    simulate caches on a trace

@@ -6,7 +6,9 @@
 //! by [`Table`](hither_analysis::table::Table), others by [`printable`].
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -34,9 +36,11 @@ impl Ui {
         }
     }
 
-    /// Prints an empty line between a program's output and ours, on a terminal only.
-    pub(crate) fn blank_line(&self) {
-        if !self.quiet && io::stderr().is_terminal() {
+    /// Begins a line on stderr after what a program wrote, whose last line may have no end: on a
+    /// terminal, where nobody can tell, with an empty line. In a file the last byte tells. In a
+    /// pipe, nothing does.
+    pub(crate) fn begin_line(&self) {
+        if !self.quiet && (io::stderr().is_terminal() || ends_within_line(2)) {
             write_to_stderr("\n");
         }
     }
@@ -106,6 +110,20 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+/// Whether a descriptor is of a file that can be read and whose last line has no end.
+fn ends_within_line(descriptor: i32) -> bool {
+    let last_byte = || -> io::Result<u8> {
+        let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
+        let about = file.metadata()?;
+        let mut byte = [b'\n'];
+        if about.is_file() && about.len() > 0 {
+            file.read_exact_at(&mut byte, about.len() - 1)?;
+        }
+        Ok(byte[0])
+    };
+    last_byte().is_ok_and(|last| last != b'\n')
 }
 
 /// Prints a message on stderr.

@@ -422,7 +422,9 @@ fn what_is_not_seen_is_known_to_an_ordinary_user_too() {
         let output = record.args(words).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{program}: {said}");
-        let advice = hither(&["advise", "u.hither"]).output().expect("it starts");
+        let advice = hither(&["advise", "--explain", "u.hither"])
+            .output()
+            .expect("it starts");
         let advice = String::from_utf8_lossy(&advice.stdout).into_owned();
         let meta: Value =
             serde_json::from_slice(&fs::read(at("u.hither/meta.json")).expect("a trace"))

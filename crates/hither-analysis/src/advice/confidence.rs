@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use hither_sim::{CacheOutcome, Segment};
 
-use crate::format::points;
+use super::Recommendation;
+use crate::format::{percent, points};
 
 /// The smallest gain in hit ratio that is advised: a smaller one depends on the trace more than on
 /// the policy.
@@ -185,13 +186,42 @@ impl Confidence {
         }
     }
 
-    /// The confidence in words.
-    pub(super) fn sentence(&self, claim: Claim) -> String {
-        let word = match self.level {
+    /// The level as the first word of a sentence.
+    fn word(&self) -> &'static str {
+        match self.level {
             ConfidenceLevel::Sure => "Sure",
             ConfidenceLevel::Likely => "Likely",
             ConfidenceLevel::Unsure => "Unsure",
+        }
+    }
+
+    /// The confidence in an advice in a few words, with the first doubt.
+    pub(crate) fn in_brief(&self, change: Recommendation) -> String {
+        let word = self.word();
+        let counted = self.gains.len() - self.warm_up;
+        let mut text = match self.interval {
+            None => format!("{word}: the trace is too short to tell"),
+            Some([_, high]) if change == Recommendation::Nothing => format!(
+                "{word}: the best change serves at most {} more of the references",
+                percent(high)
+            ),
+            Some(_) if self.gaining == counted => {
+                format!("{word}: it gains in all {counted} parts of the trace")
+            }
+            Some(_) => format!(
+                "{word}: it gains in {} of {counted} parts of the trace",
+                self.gaining
+            ),
         };
+        if let Some(doubt) = self.doubts.first() {
+            text += &format!("; {doubt}");
+        }
+        text
+    }
+
+    /// The confidence in words.
+    pub(super) fn sentence(&self, claim: Claim) -> String {
+        let word = self.word();
         let counted = self.gains.len() - self.warm_up;
         let segments = match self.warm_up {
             0 => format!("{counted} segments of the trace"),

@@ -2,7 +2,7 @@
 
 use hither_core::{Access, Block, Object, Site};
 use hither_sim::references::InMemory;
-use hither_sim::{CacheOptions, CacheSize, References, Size, Spacing, curve};
+use hither_sim::{CacheOptions, CacheSize, References, Row, Size, Spacing, curve};
 
 use super::confidence::ConfidenceLevel;
 use super::*;
@@ -187,7 +187,9 @@ fn where_large_sizes_are_used_alike_room_helps() {
 fn a_sequential_scan_calls_for_nothing() {
     let advice = advised(ALL, &[500], &trace(0..20_000));
     assert_eq!(advice.change, Recommendation::Nothing);
-    assert!(advice.sentences[0].starts_with("100.0 % of the references are first uses"));
+    assert!(
+        advice.sentences[0].starts_with("Nothing to do: 100.0 % of the references are first uses")
+    );
     assert_eq!(
         level(&advice),
         ConfidenceLevel::Sure,

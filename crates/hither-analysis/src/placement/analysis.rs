@@ -88,6 +88,12 @@ impl PlacementAnalysis {
         self.advice.iter().flat_map(|advice| &advice.sentences)
     }
 
+    /// The advice for each topology and size in a sentence.
+    pub fn verdicts(&self) -> impl Iterator<Item = &String> {
+        let advice = self.advice.iter();
+        advice.filter_map(|advice| advice.sentences.first())
+    }
+
     /// The settings for `hither run`: those of the topology and size that gain most.
     pub fn plan(&self) -> Option<RunPlan> {
         let mut advice: Vec<&PlacementAdvice> = self.advice.iter().collect();

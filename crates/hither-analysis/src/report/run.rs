@@ -27,6 +27,7 @@ use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
 use crate::relevance::Relevance;
 use crate::simulate::{in_passes, statistics, trace_summary};
+use crate::verdict;
 
 /// The budget of a page's tables in bytes of JSON, which two runs share.
 ///
@@ -391,22 +392,7 @@ fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
         return None;
     }
     let plan = advice.plan(trace.options().block_bytes.into())?;
-    let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
-    let command = &trace.meta().command;
-    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    let words = words.join(" ");
-    let switches = format!("--page-cache={policy} --cache {cache}");
-    (!command.is_empty()).then(|| format!("hither run {switches} -- {words}"))
-}
-
-/// A word quoted for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+    Some(verdict::command_line(&plan, &verdict::command_of(trace)?))
 }
 
 /// The drawings of placements that fit into `bytes`, and the number of those that do not.
@@ -432,14 +418,6 @@ fn drawings(trace: &Trace, placed: &PlacementAnalysis, bytes: usize) -> (Vec<Emb
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        assert_eq!(quoted("/usr/bin/grep"), "/usr/bin/grep");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("pcc{sample=5}"), "'pcc{sample=5}'");
-    }
 
     #[test]
     fn a_file_with_few_references_and_many_bytes_is_kept() {

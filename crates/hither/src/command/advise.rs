@@ -16,9 +16,11 @@ use hither_analysis::placement::{self, PlacementAnalysis};
 use hither_analysis::run_plan::RunPlan;
 use hither_analysis::simulate::{hit_ratios, sizes_to_advise_on, trace_summary};
 use hither_analysis::table::{Align, Table};
+use hither_analysis::verdict::Verdict;
 use hither_core::classify::Class;
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
+use hither_live::observe::Recorded;
 use hither_live::page_cache::expected_reads;
 use hither_trace::Trace;
 use serde_json::json;
@@ -75,7 +77,8 @@ it cannot be executed.";
 
 /// Say what would help a program: a policy, more cache, a placement
 ///
-/// It names the cheapest change that gets most of the gain, and how sure that is. A policy costs no
+/// It prints whether it matters on this machine, the cheapest change that gets most of the gain,
+/// and how sure that is, a line each, and then a line that says how to apply it. A policy costs no
 /// memory, so it comes first, unless twice the cache gains more than three times as much. Of
 /// policies that gain nearly as much as the best, it takes the one that needs to know least.
 ///
@@ -122,17 +125,20 @@ pub(super) struct Advise {
     #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordingArgs,
 
-    /// Rows in the table of call sites
+    /// Print why, with tables of hit ratios and call sites
+    ///
+    /// ROWS is how many call sites there are in their table: 10 if it is not given.
     #[arg(
         long,
-        value_name = "N",
-        default_value_t = 10,
-        help_heading = OUTPUT,
-        hide_short_help = true
+        value_name = "ROWS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        help_heading = OUTPUT
     )]
-    top: usize,
+    explain: Option<usize>,
 
-    /// Write the settings that help to FILE, for `hither run --plan`
+    /// Write the settings for `hither run --plan` to FILE
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save: Option<PathBuf>,
 
@@ -156,22 +162,29 @@ impl Subcommand for Advise {
             let folder = kept.unwrap_or_else(|| temporary.trace());
             if let Some(scope) = self.running.scope()? {
                 let frames_max = hither_live::SessionOptions::default().frames_max;
-                self.running
-                    .record(scope, &folder, &self.recording, frames_max, ui)?;
+                let recorded =
+                    self.running
+                        .record(scope, &folder, &self.recording, frames_max, ui)?;
+                if let Some(recorded) = recorded {
+                    self.say_recorded(&recorded, ui);
+                }
                 self.advise(&folder, ui)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            let ended = recording::record(
+            let recorded = recording::record(
                 &self.command,
                 &folder,
                 &self.recording,
                 recording::session(),
                 ui,
             )?;
-            // An empty line separates the advice from the program's output.
-            ui.blank_line();
+            if !self.json {
+                // The last line of the program's output may have no end.
+                ui::print("\n")?;
+            }
+            self.say_recorded(&recorded, ui);
             self.advise(&folder, ui)?;
-            return Ok(exit::code_of(ended));
+            return Ok(exit::code_of(recorded.exit));
         };
         self.advise(trace, ui)?;
         Ok(ExitCode::SUCCESS)
@@ -179,6 +192,14 @@ impl Subcommand for Advise {
 }
 
 impl Advise {
+    /// Says what a recording lacks. Only an explanation says what it holds.
+    fn say_recorded(&self, recorded: &Recorded, ui: &Ui) {
+        recording::warn_of_cut(recorded);
+        if self.explain.is_some() {
+            recording::report_contents(recorded, ui);
+        }
+    }
+
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
         let placing = self.placing.chosen()?;
@@ -196,45 +217,22 @@ impl Advise {
         let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.profile.path.as_deref();
-        let verdict =
+        let analysis =
             CacheAnalysis::of(&trace, policies, sizes, asked, learnt, expected_reads, ui)?;
-        let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
-        let said = verdict.advice.sentences.iter().chain(placed.sentences());
-        let plan = verdict.advice.plan(block_bytes).or_else(|| placed.plan());
+        let said = analysis.advice.sentences.iter().chain(placed.sentences());
+        let plan = analysis.advice.plan(block_bytes).or_else(|| placed.plan());
         self.save(plan, said.cloned(), ui)?;
         if self.json {
-            let mut document = verdict.document(&trace);
+            let mut document = analysis.document(&trace);
             placed.add_to(&mut document, &trace);
             return ui::print_json(&document);
         }
-
-        let counted = format!(
-            "{} to {} ({}) of {}.",
-            counted(stats.references, "reference"),
-            counted(stats.blocks, "distinct block"),
-            bytes(stats.footprint_bytes),
-            counted(stats.objects.max(1), "file"),
-        );
-        let seen = Coverage::of(&trace).map(|coverage| coverage.sentence());
-        let mut text = String::new();
-        for sentence in seen
-            .iter()
-            .chain([&counted])
-            .chain(&verdict.sentences(&trace))
-            .chain(placed.sentences())
-        {
-            text += &format!("{}\n", printable(sentence));
-        }
-        if verdict.advice.change == Recommendation::Unknown {
-            return ui::print(&text);
-        }
-        if !verdict.caches.sizes().is_empty() {
-            text += &format!("\n{}", hit_ratios(&verdict.caches, block_bytes));
-        }
-        text += &placed.table(block_bytes);
-        text += &site_table(&verdict.sites, self.top);
-        ui::print(&text)
+        let verdict = Verdict::of(&analysis, &placed, &trace);
+        ui::print(&match self.explain {
+            Some(rows) => explanation(&analysis, &placed, &verdict, &trace, rows),
+            None => lines(verdict.lines.iter().chain(&verdict.apply)),
+        })
     }
 
     /// Saves the plan, with the advice in words as comments.
@@ -269,25 +267,69 @@ impl Advise {
             placed.add_to(&mut document, trace);
             return ui::print_json(&document);
         }
+        let verdict = Verdict::on_memory(placed, trace);
+        if self.explain.is_none() {
+            return ui::print(&lines(verdict.lines.iter().chain(&verdict.apply)));
+        }
         let block_bytes = u64::from(trace.options().block_bytes);
         let pages = trace.blocks_of_all();
-        let mut text = format!(
-            "{} to {} of memory ({}) by {}.\n",
+        let counted = format!(
+            "{} to {} of memory ({}) by {}.",
             counted(trace.references_of_all(), "reference"),
             counted(pages, "page"),
             bytes(pages * block_bytes),
             counted(trace.threads() as u64, "thread"),
         );
-        if placed.results.is_empty() {
-            text +=
-                "Nothing says on how many nodes: --nodes simulates where the pages should be.\n";
-        }
-        for sentence in placed.sentences() {
-            text += &format!("{}\n", printable(sentence));
-        }
+        let mut text = lines([&counted]);
+        text += &if placed.results.is_empty() {
+            lines(&verdict.lines)
+        } else {
+            lines(placed.sentences().chain(&verdict.apply))
+        };
         text += &placed.table(block_bytes);
         ui::print(&text)
     }
+}
+
+/// Sentences, a line each.
+fn lines<'a>(sentences: impl IntoIterator<Item = &'a String>) -> String {
+    let sentences = sentences.into_iter();
+    sentences
+        .map(|sentence| format!("{}\n", printable(sentence)))
+        .collect()
+}
+
+/// All that was found: how much was seen, the advice with its reasons, hit ratios, placements, and
+/// so many call sites.
+fn explanation(
+    analysis: &CacheAnalysis,
+    placed: &PlacementAnalysis,
+    verdict: &Verdict,
+    trace: &Trace,
+    rows: usize,
+) -> String {
+    let block_bytes = u64::from(trace.options().block_bytes);
+    let stats = &analysis.stats;
+    let counted = format!(
+        "{} to {} ({}) of {}.",
+        counted(stats.references, "reference"),
+        counted(stats.blocks, "distinct block"),
+        bytes(stats.footprint_bytes),
+        counted(stats.objects.max(1), "file"),
+    );
+    let seen = Coverage::of(trace).map(|coverage| coverage.sentence());
+    let advice = analysis.sentences(trace);
+    let sentences = seen.iter().chain([&counted]).chain(&advice);
+    let mut text = lines(sentences.chain(placed.sentences()).chain(&verdict.apply));
+    if analysis.advice.change == Recommendation::Unknown {
+        return text;
+    }
+    if !analysis.caches.sizes().is_empty() {
+        text += &format!("\n{}", hit_ratios(&analysis.caches, block_bytes));
+    }
+    text += &placed.table(block_bytes);
+    text += &site_table(&analysis.sites, rows);
+    text
 }
 
 fn site_table(sites: &[CallSite], top: usize) -> String {
@@ -314,7 +356,7 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
     }
     let more = sites.len().saturating_sub(top);
     let more = if more > 0 {
-        format!("  ... {} more (--top)\n", count(more as u64))
+        format!("  ... {} more (--explain=ROWS)\n", count(more as u64))
     } else {
         String::new()
     };

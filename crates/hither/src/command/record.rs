@@ -10,7 +10,7 @@ use hither_live::SessionOptions;
 use hither_sim::Size;
 
 use super::options::heading::{RECORDING, RUNNING};
-use super::options::recording::{RecordingArgs, record};
+use super::options::recording::{RecordingArgs, record, report};
 use super::options::running::RunningArgs;
 use super::options::trace_output::DEFAULT_OUTPUT;
 use super::subcommand::Subcommand;
@@ -101,8 +101,12 @@ impl Subcommand for Record {
             .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
         if let Some(scope) = self.running.scope()? {
             let frames_max = usize::from(self.frames);
-            self.running
+            let recorded = self
+                .running
                 .record(scope, &output, &self.recording, frames_max, ui)?;
+            if let Some(recorded) = recorded {
+                report(&recorded, ui);
+            }
             ui.note(format_args!("the trace is {}", output.display()));
             return Ok(ExitCode::SUCCESS);
         }
@@ -114,8 +118,10 @@ impl Subcommand for Record {
             ring_bytes: self.ring_bytes,
             ..SessionOptions::default()
         };
-        let ended = record(&self.command, &output, &self.recording, session, ui)?;
+        let recorded = record(&self.command, &output, &self.recording, session, ui)?;
+        ui.begin_line();
+        report(&recorded, ui);
         ui.note(format_args!("the trace is {}", output.display()));
-        Ok(exit::code_of(ended))
+        Ok(exit::code_of(recorded.exit))
     }
 }

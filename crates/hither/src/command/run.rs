@@ -330,6 +330,9 @@ impl Run {
 
     /// Says what came of a run, and keeps what was learnt.
     fn ended(&self, ran: RunReport, ui: &Ui) -> anyhow::Result<()> {
+        if !self.on().is_empty() || self.output.record.is_some() {
+            ui.begin_line();
+        }
         if self.output.json {
             let document = self.document(&ran).to_string();
             write_to_stderr(&format!("{}\n", printable_json(&document)));

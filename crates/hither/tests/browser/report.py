@@ -745,7 +745,7 @@ def main():
         page.quiet()
 
         page = open_page("empty")
-        assert "nothing to cache" in page.text("#verdict .headline")
+        assert "referenced no block" in page.text("#verdict .headline")
         page.quiet()
 
         for name in pages:

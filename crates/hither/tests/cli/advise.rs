@@ -9,7 +9,18 @@ use crate::{Lab, keys, rounds};
 fn a_loop_calls_for_another_policy() {
     let lab = Lab::new();
     lab.write("loop.trace", rounds(100, 5));
-    assert_snapshot!(lab.run("hither advise loop.trace"), @"
+    assert_snapshot!(lab.run("hither advise -q loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    Whether it matters is not known: the trace does not say how much memory there was.
+    Another replacement policy: in a cache of 300.00 KiB, ubm reads 1.17 MiB (60.0 % of the
+      ... references) less from storage than LRU, which is much like the kernel. How many seconds
+      ... that saves is not known.
+    Sure: it gains in 13 of 14 parts of the trace; --explain says why.
+
+    ----- stderr -----
+    ");
+    assert_snapshot!(lab.run("hither advise loop.trace --explain"), @"
     exit code: 0
     ----- stdout -----
     500 references to 100 distinct blocks (400.00 KiB) of 1 file.
@@ -47,16 +58,9 @@ fn blocks_used_once_call_for_nothing() {
     assert_snapshot!(lab.run("hither advise -q scan.trace -s 10"), @"
     exit code: 0
     ----- stdout -----
-    100 references to 100 distinct blocks (400.00 KiB) of 1 file.
-    100.0 % of the references are first uses, which no cache can serve.
-    Sure: the best change gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the trace.
-
-      hit ratio  10 (40.00 KiB)
-      lru                 0.0 %
-      arc                 0.0 %
-      dear                0.0 %
-      ubm                 0.0 %
-      opt                 0.0 %
+    Whether it matters is not known: the trace does not say how much memory there was.
+    Nothing to do: 100.0 % of the references are first uses, which no cache can serve.
+    Sure: the best change serves at most 0.0 % more of the references; --explain says why.
 
     ----- stderr -----
     ");
@@ -69,8 +73,8 @@ fn a_trace_of_nothing_gets_an_answer_too() {
     assert_snapshot!(lab.run("hither advise -q --format lirs empty.trace"), @"
     exit code: 0
     ----- stdout -----
-    0 references to 0 distinct blocks (0 B) of 1 file.
-    The program referenced no block of any file: there is nothing to cache.
+    Whether it matters is not known: the trace does not say how much memory there was.
+    Nothing to do: the program referenced no block of any file.
 
     ----- stderr -----
     ");
@@ -89,6 +93,7 @@ fn one_document_for_programs() {
             "change",
             "confidence",
             "expected",
+            "from_blocks",
             "gain",
             "gain_max",
             "obstacle",
@@ -125,7 +130,8 @@ fn one_document_for_programs() {
 fn a_program_is_recorded_and_advised_on_in_one_go() {
     let lab = Lab::new();
     lab.write("data", crate::text(crate::DATA_LINES));
-    let ran = lab.run("hither advise -s 75% -- sh -c 'cat data data data >/dev/null; exit 4'");
+    let ran =
+        lab.run("hither advise --explain -s 75% -- sh -c 'cat data data data >/dev/null; exit 4'");
     assert_eq!(ran.code, 4, "{ran}");
     let text = ran.stdout();
     assert!(
@@ -146,9 +152,12 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
         "the trace is not kept unless asked for"
     );
 
+    assert_eq!(text.matches("Seen: ").count(), 1, "{text}");
+    assert!(!ran.stderr.contains("seen: "), "{ran}");
+
     // What fits into a cache that is too small to be steered calls for nothing, unless that cache
     // is asked about.
-    let fits = lab.run("hither advise -q -- sh -c 'cat data data data >/dev/null'");
+    let fits = lab.run("hither advise -q --explain -- sh -c 'cat data data data >/dev/null'");
     for said in [
         "\nNothing to do: a cache of 1.5",
         " would gain ",
@@ -156,6 +165,18 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
     ] {
         assert!(fits.stdout().contains(said), "{fits}");
     }
+
+    // In short, it is three lines after the program's output, and one that says how to apply it.
+    let brief = lab.run("hither advise -s 75% -- sh -c 'cat data data >/dev/null; printf last'");
+    let lines: Vec<&str> = brief.stdout().lines().collect();
+    assert!(
+        matches!(lines[..], ["last", matters, to_do, sure]
+            if matters.starts_with("It does not matter here as things are: ")
+                && to_do.starts_with("Another replacement policy: ")
+                && sure.ends_with("; --explain says why.")),
+        "{brief}"
+    );
+    assert_eq!(brief.stderr, "", "{brief}");
 
     let kept = lab.run("hither advise -q -o kept.hither --json -- cat data >/dev/null");
     assert_eq!(kept.code, 0, "{kept}");
@@ -203,19 +224,12 @@ fn what_is_advised_can_be_applied() {
     let why = "hither: plan.toml: its cache of 12.00 MiB is less than half of the ";
     assert!(refused.stderr.starts_with(why), "{refused}");
     lab.write("scan.trace", rounds(100, 1));
-    assert_snapshot!(lab.run("hither advise -q scan.trace -s 10 --save none.toml --top 0"), @"
+    assert_snapshot!(lab.run("hither advise -q scan.trace -s 10 --save none.toml"), @"
     exit code: 0
     ----- stdout -----
-    100 references to 100 distinct blocks (400.00 KiB) of 1 file.
-    100.0 % of the references are first uses, which no cache can serve.
-    Sure: the best change gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the trace.
-
-      hit ratio  10 (40.00 KiB)
-      lru                 0.0 %
-      arc                 0.0 %
-      dear                0.0 %
-      ubm                 0.0 %
-      opt                 0.0 %
+    Whether it matters is not known: the trace does not say how much memory there was.
+    Nothing to do: 100.0 % of the references are first uses, which no cache can serve.
+    Sure: the best change serves at most 0.0 % more of the references; --explain says why.
 
     ----- stderr -----
     ");
@@ -261,7 +275,7 @@ fn where_the_files_fit_a_plan_leaves_the_program_as_it_is() {
     ));
     let advice = ran.stdout();
     assert!(
-        advice.contains("\nIt does not matter here as things are: "),
+        advice.contains("It does not matter here as things are: "),
         "{ran}"
     );
     assert!(
@@ -281,8 +295,12 @@ fn where_the_files_fit_a_plan_leaves_the_program_as_it_is() {
     let page = lab.json("hither report -q t.hither -o page.html --json");
     assert_eq!(page["runs"][0]["apply"], serde_json::Value::Null);
     assert!(page["runs"][0]["advice"]["obstacle"].is_string());
+    assert!(!advice.contains("Apply it"), "{ran}");
+    assert!(advice.contains("\nSure: seen was all "), "{ran}");
     // Of a size that the user names, only they know whether memory is as short.
-    lab.run("hither advise -q t.hither --size 12MiB --save named.toml");
+    let ran = lab.run("hither advise -q t.hither --size 12MiB --save named.toml");
+    let apply = "\nApply it where memory is as short: hither run --page-cache=";
+    assert!(ran.stdout().contains(apply), "{ran}");
     let saved = lab.run("cat named.toml");
     let named = saved.stdout();
     assert!(named.contains("\ncache = \"12288KiB\"\n"), "{named}");
@@ -361,6 +379,20 @@ fn what_a_run_would_read_is_said_where_the_memory_is_known() {
         "{run}"
     );
     assert!(said.contains("`hither run` would have read"), "{said}");
+    let ran = lab.run("hither advise t.hither");
+    let lines: Vec<&str> = ran.stdout().lines().collect();
+    assert_eq!(lines.len(), 4, "{ran}");
+    let starts = [
+        "It matters here: 12.",
+        "`hither run` would have read ",
+        "",
+        "Apply it: hither run --page-cache=",
+    ];
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{ran}");
+    }
+    let ends = " -- cat large large large large";
+    assert!(lines[3].ends_with(ends), "{ran}");
     let (fits, said) = expected(json!(13 * MIB));
     assert_eq!(fits, Value::Null, "{said}");
 }

@@ -23,6 +23,7 @@ fn no_command() {
       advise    Say what would help a program: a policy, more cache, a placement
       cache     Load, keep or drop files of a mount, and show what its cache does
       cluster   Make a cluster's certificates, show its members, replay decisions
+      demo      Show what steering gains on this machine, in under a minute
       doctor    Show what this machine can do, what is lost, and how to get it
       export    Write a trace for other tools, such as libCacheSim
       gen       Generate a trace of patterns (zipf, scans, loops) or of programs
@@ -49,7 +50,7 @@ fn no_command() {
       -V, --version  Print version
 
     Examples:
-      hither doctor                        what this machine can do
+      hither demo                          what steering gains, in a minute
       hither advise -- make                record a program and say what would help
       hither record -o make.hither -- make only record it
       hither sim make.hither -p lru,opt    simulate caches on a trace

@@ -7,6 +7,7 @@
 
 mod advise;
 mod completions;
+mod demo;
 mod doctor;
 mod documents;
 mod effects;

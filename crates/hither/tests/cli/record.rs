@@ -190,7 +190,10 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
         ));
         assert_eq!(recorded.code, 0, "{recorded}");
         let first = recorded.stderr.lines().next().unwrap_or("").to_owned();
-        let text = lab.run("hither advise t.hither").stdout().to_owned();
+        let text = lab
+            .run("hither advise --explain t.hither")
+            .stdout()
+            .to_owned();
         let line = first.trim_start_matches("hither: seen: ").to_owned();
         assert_eq!(text.lines().next(), Some(&*format!("Seen: {line}.")));
         let stat = lab.run("hither stat t.hither").stdout().to_owned();
@@ -227,7 +230,10 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
     if recorded.code == 0 {
         let seen = " that the program read of files, and touches of 4.00 MiB in 1 mapped file, ";
         assert!(recorded.stderr.contains(seen), "{recorded}");
-        let text = lab.run("hither advise t.hither").stdout().to_owned();
+        let text = lab
+            .run("hither advise --explain t.hither")
+            .stdout()
+            .to_owned();
         assert!(!text.contains("No verdict"), "{text}");
         let document = lab.json("hither stat t.hither --json");
         let blocks = document["stats"]["blocks"].as_u64();
@@ -247,4 +253,17 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
     // A program that reads a pipe has not read a file that was missed.
     let (line, ..) = of("sh -c 'cat data | cat | tail -c 1'");
     assert_eq!(line, "all 4.00 MiB that the program read of files");
+}
+
+#[test]
+fn summaries_begin_on_a_line_of_their_own() {
+    let lab = Lab::new();
+    for command in ["record -o t.hither", "run --page-cache --cache 64MiB"] {
+        for print in ["printf last", "echo last"] {
+            let ran = lab.run(&format!(
+                "hither {command} -- sh -c '{print} >&2' 2> said; rm -rf t.hither; cat said"
+            ));
+            assert!(ran.stdout().starts_with("last\nhither: "), "{ran}");
+        }
+    }
 }

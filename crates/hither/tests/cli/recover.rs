@@ -48,7 +48,7 @@ fn cut_trace(lab: &Lab, prefix: &str, trace: &str) -> String {
     let advice = &document["advice"];
     let is_doubtful = advice["change"] == "unknown" || advice.to_string().contains("cut after");
     assert!(lost > 0 && is_doubtful, "{advice}");
-    for command in ["stat", "advise"] {
+    for command in ["stat", "advise --explain"] {
         let said = lab.run(&format!("hither {command} {trace}"));
         let first = said.stdout().lines().next().unwrap().to_lowercase();
         let first = first

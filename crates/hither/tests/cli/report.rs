@@ -475,7 +475,7 @@ fn an_empty_trace_has_a_page() {
     assert_eq!(run["stats"]["references"], 0);
     assert_eq!(
         run["sentences"],
-        json!(["The program referenced no block of any file: there is nothing to cache."])
+        json!(["Nothing to do: the program referenced no block of any file."])
     );
     assert_eq!(
         (&run["apply"], &run["picture"]["entries"]),

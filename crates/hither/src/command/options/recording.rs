@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
@@ -98,14 +97,14 @@ pub(crate) fn session() -> SessionOptions {
     }
 }
 
-/// Records `command` into the trace folder `output` and prints a summary.
+/// Records `command` into the trace folder `output`.
 pub(crate) fn record(
     command: &[OsString],
     output: &Path,
     recording: &RecordingArgs,
     session: SessionOptions,
     ui: &Ui,
-) -> anyhow::Result<ExitStatus> {
+) -> anyhow::Result<Recorded> {
     if recording.is_by_kernel() && recording.mapped {
         bail!(
             "--mapped samples touches in programs with the library, which --seen-by=kernel is \
@@ -128,9 +127,7 @@ pub(crate) fn record(
         session,
         trace: recording.trace(output),
     };
-    let recorded = made(Recorder::new(options).run())?;
-    report(&recorded, ui);
-    Ok(recorded.exit)
+    made(Recorder::new(options).run())
 }
 
 /// A recording, or why there is none.
@@ -167,26 +164,41 @@ fn only_the_first(reason: PageCacheError) -> String {
 
 /// Prints the summary of a recording.
 pub(crate) fn report(recorded: &Recorded, ui: &Ui) {
+    warn_of_cut(recorded);
     let Recorded {
         summary,
         losses,
         seen,
         cut,
-        trace,
-        touches_refused,
         ..
     } = recorded;
-    if let Some(cut) = cut {
-        // Not a note, which --quiet hides.
-        ui::print_message(format_args!(
-            "warning: {} is cut: {}; what the program did later is not in it",
-            trace.display(),
-            cut.reason
-        ));
-    }
     let coverage = Coverage::of_recording(seen, losses, summary.processes as u64, false);
     let coverage = coverage.with_cut(cut.clone());
     ui.note(format_args!("seen: {}", coverage.words()));
+    report_contents(recorded, ui);
+}
+
+/// Says where and why a recording ends before the program did. It is not a note, which --quiet
+/// hides.
+pub(crate) fn warn_of_cut(recorded: &Recorded) {
+    if let Some(cut) = &recorded.cut {
+        ui::print_message(format_args!(
+            "warning: {} is cut: {}; what the program did later is not in it",
+            recorded.trace.display(),
+            cut.reason
+        ));
+    }
+}
+
+/// Prints what a recording holds and lacks, but for how much of what was read was seen.
+pub(crate) fn report_contents(recorded: &Recorded, ui: &Ui) {
+    let Recorded {
+        summary,
+        losses,
+        seen,
+        touches_refused,
+        ..
+    } = recorded;
     ui.note(contents(summary));
     if let Some(reason) = touches_refused {
         ui.note(format_args!(

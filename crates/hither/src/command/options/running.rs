@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
 use hither_kernel_events::{Cgroup, Mounts, Scope, is_alive};
+use hither_live::observe::Recorded;
 use hither_live::{AttachOptions, Error, FileFilter, FileGlob, RunReport, SessionOptions, attach};
 use hither_service::notify::notify;
 
@@ -131,7 +132,7 @@ impl RunningArgs {
         recording: &RecordingArgs,
         frames_max: usize,
         ui: &Ui,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<Recorded>> {
         recording::note_recoverable(output, ui);
         let options = AttachOptions {
             record: Some(recording.trace(output)),
@@ -140,10 +141,7 @@ impl RunningArgs {
         };
         let recorded = self.attach(&options)?;
         let recorded = recorded.and_then(|ran| ran.recorded.transpose());
-        if let Some(recorded) = recording::made(recorded)? {
-            recording::report(&recorded, ui);
-        }
-        Ok(())
+        recording::made(recorded)
     }
 
     /// What is done to them: nothing.
