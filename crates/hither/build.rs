@@ -48,8 +48,8 @@ fn main() {
     embed(&built.pages, "HITHER_PAGES_LIBRARY");
 }
 
-/// What `--version` says of the build. `HITHER_COMMIT` says it in place of git. A debug build is not
-/// made anew at each commit, so it names none.
+/// What `--version` says of the build. `HITHER_COMMIT` says it in place of git. A debug build is
+/// not made anew at each commit, so it names none.
 fn build(crates: &Path) -> String {
     for variable in ["HITHER_COMMIT", "SOURCE_DATE_EPOCH"] {
         println!("cargo:rerun-if-env-changed={variable}");

@@ -9,13 +9,11 @@ use crate::ui::Ui;
 mod advise;
 mod cache;
 mod cluster;
-mod completions;
 mod demo;
 mod doctor;
 mod export;
 mod r#gen;
 mod import;
-mod man;
 mod mount;
 mod node;
 pub(crate) mod options;
@@ -56,13 +54,11 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
     entry::<cache::Cache>(),
     entry::<cluster::Cluster>(),
-    entry::<completions::Completions>(),
     entry::<demo::Demo>(),
     entry::<doctor::Doctor>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
-    entry::<man::ManCommand>(),
     entry::<mount::Mount>(),
     entry::<node::NodeCommand>(),
     entry::<place::Place>(),

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 mod command;
+mod documentation;
 mod exit;
 mod hints;
 mod interrupt;
@@ -45,7 +46,11 @@ fn main() -> ExitCode {
         }
     };
     let ui = ui::Ui::new(matches.get_flag("quiet"));
-    match command::run(&matches, &ui) {
+    let ran = match documentation::run(&matches, parser) {
+        Some(written) => written.map(|()| ExitCode::SUCCESS),
+        None => command::run(&matches, &ui),
+    };
+    match ran {
         Ok(code) => code,
         Err(error) => exit::report(&error),
     }
@@ -103,7 +108,8 @@ fn parser() -> Command {
         .global(true)
         .action(clap::ArgAction::SetTrue)
         .help("Print only results and errors: no progress and no notes");
-    command::define(
+    let commands = |parser| documentation::define(command::define(parser));
+    commands(
         Command::new("hither")
             .version(concat!(
                 env!("CARGO_PKG_VERSION"),

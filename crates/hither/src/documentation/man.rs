@@ -1,21 +1,15 @@
-//! `hither man`: the manual, one page for each command, made of the parser. Packages call it; it is
-//! hidden, and hidden commands have no page.
+//! `hither man`: the manual, one page for each command. Hidden commands have none.
 //!
 //! `clap_mangen` renders all but what stands after the options: it would fill the lines of examples
 //! into one paragraph.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Command};
-use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use hither_analysis::file::write_whole;
-
-use super::subcommand::Subcommand;
-use crate::ui::Ui;
 
 /// Write the manual, a page for each command
 #[derive(Args, Debug)]
@@ -28,21 +22,18 @@ Examples:
   hither man pages && man -l pages/hither-run.1    read one here
   hither man ~/.local/share/man/man1               for `man hither`"
 )]
-pub(super) struct ManCommand {
+pub(super) struct Man {
     /// The folder for the pages, which is made if there is none
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-impl Subcommand for ManCommand {
-    const NAME: &'static str = "man";
-
-    fn run(self, _: &Ui) -> anyhow::Result<ExitCode> {
+impl Man {
+    pub(super) fn write(self, parser: Command) -> anyhow::Result<()> {
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
-        let mut parser = crate::parser().disable_help_subcommand(true);
+        let mut parser = parser.disable_help_subcommand(true);
         parser.build();
-        write_pages(&parser, &self.folder)?;
-        Ok(ExitCode::SUCCESS)
+        write_pages(&parser, &self.folder)
     }
 }
 
@@ -60,7 +51,9 @@ fn write_pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
 /// The name of the file of a command's page, and its text.
 fn page(command: &Command) -> std::io::Result<(String, Vec<u8>)> {
     let source = concat!("hither ", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command.clone()).source(source).manual("hither");
+    let man = clap_mangen::Man::new(command.clone())
+        .source(source)
+        .manual("hither");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;

@@ -1,13 +1,9 @@
-//! `hither completions`: the script by which a shell completes commands and options. It is hidden, as
-//! `hither man` is: packages call it, and the help has to fit on a screen.
+//! `hither completions`: the script by which a shell completes commands and options.
 
-use std::process::ExitCode;
-
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::subcommand::Subcommand;
-use crate::ui::{self, Ui};
+use crate::ui;
 
 /// Print the script by which a shell completes commands and options
 #[derive(Args, Debug)]
@@ -27,13 +23,10 @@ pub(super) struct Completions {
     shell: Shell,
 }
 
-impl Subcommand for Completions {
-    const NAME: &'static str = "completions";
-
-    fn run(self, _: &Ui) -> anyhow::Result<ExitCode> {
+impl Completions {
+    pub(super) fn print(self, mut parser: Command) -> anyhow::Result<()> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::parser(), "hither", &mut script);
-        ui::print(&String::from_utf8(script)?)?;
-        Ok(ExitCode::SUCCESS)
+        clap_complete::generate(self.shell, &mut parser, "hither", &mut script);
+        ui::print(&String::from_utf8(script)?)
     }
 }
