@@ -1,6 +1,6 @@
-//! `hither man` and `hither completions`: what is made of the parser. They stand apart from the other
-//! commands, which the parser is made of. They are hidden: packages call them, and the help has to
-//! fit on a screen.
+//! `hither man` and `hither completions`: what is made of the parser. They stand apart from the
+//! other commands, which the parser is made of. They are hidden: packages call them, and the help
+//! has to fit on a screen.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
