@@ -127,6 +127,17 @@ impl CacheAdvice {
         self
     }
 
+    /// How sure it is, in a few words.
+    pub(crate) fn confidence_in_brief(&self) -> Option<String> {
+        let claim = if self.change == Recommendation::Nothing {
+            Claim::NoGain
+        } else {
+            Claim::Gain
+        };
+        let confidence = self.confidence.as_ref()?;
+        Some(confidence.in_brief(claim))
+    }
+
     /// The settings for `hither run`, if the advice is a policy in a cache that is large enough to
     /// be steered, nothing stands in the way, and the run is expected to gain.
     pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {

@@ -160,7 +160,7 @@ fn confidence(advice: &CacheAdvice, relevance: Option<Relevance>, trace: &Trace)
             None => format!("Sure: seen was {}; {MORE}", coverage.words()),
         });
     }
-    let brief = advice.confidence.as_ref()?.in_brief(advice.change);
+    let brief = advice.confidence_in_brief()?;
     Some(format!("{brief}; {MORE}"))
 }
 

@@ -14,6 +14,7 @@ mod hints;
 mod interrupt;
 mod output;
 mod preload;
+mod python_names;
 mod this_machine;
 mod ui;
 mod work_report;

@@ -16,7 +16,7 @@ class Advice:
     """What would help, and how sure that is.
 
     Args:
-        sentences: the advice in words, as `hither advise` prints it.
+        sentences: the advice in words, as `hither advise --explain` prints it.
         change: "policy" (another replacement policy), "size" (a larger cache), "nothing", or
             "unknown"; None for traces of memory, where only placements matter.
         policy: the policy to use, where one helps.

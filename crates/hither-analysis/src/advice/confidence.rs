@@ -20,7 +20,6 @@ use serde::Serialize;
 
 use hither_sim::{CacheOutcome, Segment};
 
-use super::Recommendation;
 use crate::format::{percent, points};
 
 /// The smallest gain in hit ratio that is advised: a smaller one depends on the trace more than on
@@ -196,12 +195,12 @@ impl Confidence {
     }
 
     /// The confidence in an advice in a few words, with the first doubt.
-    pub(crate) fn in_brief(&self, change: Recommendation) -> String {
+    pub(super) fn in_brief(&self, claim: Claim) -> String {
         let word = self.word();
         let counted = self.gains.len() - self.warm_up;
         let mut text = match self.interval {
             None => format!("{word}: the trace is too short to tell"),
-            Some([_, high]) if change == Recommendation::Nothing => format!(
+            Some([_, high]) if claim == Claim::NoGain => format!(
                 "{word}: the best change serves at most {} more of the references",
                 percent(high)
             ),

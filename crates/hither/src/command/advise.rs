@@ -33,6 +33,7 @@ use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::output;
+use crate::python_names;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
@@ -329,7 +330,7 @@ fn explanation(
     }
     text += &placed.table(block_bytes);
     text += &site_table(&analysis.sites, rows);
-    text
+    text + &python_names::hint(trace)
 }
 
 fn site_table(sites: &[CallSite], top: usize) -> String {

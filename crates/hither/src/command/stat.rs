@@ -17,6 +17,7 @@ use hither_trace::{RankedRow, Stats, Trace};
 
 use super::options::{LoadArgs, heading};
 use super::subcommand::Subcommand;
+use crate::python_names;
 use crate::ui::{self, Ui};
 
 /// Show what is in a trace: requests, files, call sites, sharing
@@ -164,6 +165,7 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
     sharing(out, trace, stats)?;
     reuse(out, stats)?;
     table(out, "call site", &stats.by_site, top, trace.has_sites())?;
+    out.push_str(&python_names::hint(trace));
     let object = match memory {
         0 => "file",
         _ => "file or region",
