@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-#[allow(dead_code, reason = "this skips nothing")]
-#[path = "../src/skip.rs"]
-mod skip;
+use hither_testing::skip::notes;
 
 fn main() {
     // With arguments it is asked for something else, such as --list.
-    let Some(notes) = skip::notes().filter(|_| std::env::args().len() == 1) else {
+    let Some(notes) = notes().filter(|_| std::env::args().len() == 1) else {
         return;
     };
     let lines = fs::read_to_string(&notes).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How a test reports that it cannot run here. Every crate's tests include this file by its path.
+//! How a test reports that it cannot run here.
 //!
 //! With `HITHER_REQUIRE=all` in the environment, as in CI, [`skip`] fails the test, since
 //! everything that can be installed or set up must exist. [`skip_on_this_machine`] never fails: the
@@ -51,7 +51,10 @@ fn note(why: &dyn Display) {
     let test = thread.name().unwrap_or("a test");
     let line = format!("{program} {test}: {why}").replace('\n', " ");
     let write = || -> io::Result<()> {
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(file)?;
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file)?;
         file.write_all(format!("{line}\n").as_bytes())
     };
     let _ = write();

@@ -247,7 +247,7 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
         );
     } else {
         assert!(recorded.stderr.contains("--mapped: "), "{recorded}");
-        println!("skipped on this machine: {}", recorded.stderr);
+        hither_testing::skip::skip_on_this_machine(&recorded.stderr);
     }
 
     // A program that reads a pipe has not read a file that was missed.

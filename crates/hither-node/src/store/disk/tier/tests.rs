@@ -370,7 +370,7 @@ impl Drop for Tmpfs {
 #[test]
 fn a_full_disk_only_shrinks_it() {
     let Some(tmpfs) = Tmpfs::new() else {
-        println!("skipped on this machine: this user may not mount");
+        hither_testing::skip::skip_on_this_machine("this user may not mount");
         return;
     };
     let folder = tmpfs.0.path().join("cache");
