@@ -161,6 +161,11 @@ class Live:
             arguments.work.resolve(), arguments.tree, arguments.scale, arguments.quick
         )
         self.commands = self.made.commands()
+        if workloads.server():
+            # hither runs as the database's owner beside glimpse, and steers no files of which it may
+            # not ask what is cached.
+            owned = [one for one in ("tree", "glimpse") if (self.made.work / one).exists()]
+            subprocess.run(["chown", "-R", "postgres", *owned], cwd=self.made.work, check=True)
 
     def measured(
         self, name: str, policy: str | None = None, cache_mib: int = 0, limit_mib: int = 1 << 20
