@@ -474,6 +474,11 @@ fn what_is_wrong_is_named_with_its_place() {
             "input:2: not 1 to 1000 times: \"iteration 1001\"",
         ),
         (
+            "page-counts",
+            b"page-counts 1\niteration 1\n",
+            "input:2: before the first line `object`: \"iteration 1\"",
+        ),
+        (
             "spc",
             b"0,1,512,x,0\n",
             "input:1: an opcode other than r and w: \"0,1,512,x,0\"",

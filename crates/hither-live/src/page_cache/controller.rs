@@ -554,10 +554,8 @@ impl PageCacheController {
         let missed = if steered { miss } else { lru_miss };
         // The last block of a file is what the file has of it: of many programs' files the only one.
         let from = u64::from(position.index) * BLOCK_BYTES;
-        let pages = self.files[access.object.index()]
-            .bytes
-            .next_multiple_of(PAGE_BYTES);
-        let bytes = pages.saturating_sub(from).clamp(PAGE_BYTES, BLOCK_BYTES);
+        let left = self.files[access.object.index()].bytes.saturating_sub(from);
+        let bytes = left.clamp(1, BLOCK_BYTES).next_multiple_of(PAGE_BYTES);
         self.summary.missed_bytes += u64::from(missed) * bytes;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * bytes;
         if lru_miss && !write {

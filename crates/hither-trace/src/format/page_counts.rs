@@ -149,6 +149,9 @@ impl Reader {
     }
 
     fn keep(&mut self, row: AccessRow) -> Parsed<()> {
+        if self.objects.is_empty() {
+            return Err("before the first line `object`");
+        }
         if self.rows.len() == ROWS_MAX {
             return Err("the 4194305th row of an iteration");
         }
