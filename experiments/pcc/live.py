@@ -4,13 +4,14 @@ with the kernel's page cache, and with hither steering it by UBM and by PCC.
 
 The paper's kernel has a cache of files of a fixed size, the paper's share of the workload's data
 here. hither's LRU, UBM and PCC have it by `--cache`, and steer from the first access to the last
-(`--always`). The kernel alone has it by a memory cgroup, whose limit is that size, what the programs
-need themselves (their greatest memory that is not cache of files, in a run without a limit) and 4
-MiB for short peaks. The disk reads ahead up to 32 blocks, as in the paper. All ways take turns
-within a round, and before each run none of the workload's files is cached. What is read from the
-disk is what a blkio cgroup (version 1) counts. "Simulated" is what `hither sim --readahead 128KiB`
-says of the same policy, in a cache of that size, with the blocks of 16 KiB that hither steers by;
-for the kernel, of LRU with blocks of 4 KiB in a cache of the size that the kernel's had at most.
+(`--always`). The kernel alone has it by a memory cgroup, whose limit is that size, what the
+programs need themselves (their greatest memory that is not cache of files, in a run without a
+limit) and 4 MiB for short peaks. The disk reads ahead up to 32 blocks, as in the paper. All ways
+take turns within a round, and before each run none of the workload's files is cached. What is read
+from the disk is what a blkio cgroup (version 1) counts. "Simulated" is what `hither sim --readahead
+128KiB` says of the same policy, in a cache of that size, with the blocks of 16 KiB that hither
+steers by; for the kernel, of LRU with blocks of 4 KiB in a cache of the size that the kernel's had
+at most.
 
     python3 live.py --hither target/release/hither --work /tmp/pcc --output results --rounds 3
 
@@ -162,8 +163,8 @@ class Live:
         )
         self.commands = self.made.commands()
         if workloads.server():
-            # hither runs as the database's owner beside glimpse, and steers no files of which it may
-            # not ask what is cached.
+            # hither runs as the database's owner beside glimpse, and steers no files of which it
+            # may not ask what is cached.
             owned = [one for one in ("tree", "glimpse") if (self.made.work / one).exists()]
             subprocess.run(["chown", "-R", "postgres", *owned], cwd=self.made.work, check=True)
 

@@ -115,7 +115,7 @@ def test_advice_is_that_of_the_command(path: Path) -> None:
     found = command("advise", "--json", path)
     advice = hither.advise(hither.open(path))
     assert advice.document == found
-    explained = [COMMAND, "advise", "--explain", path]
+    explained = [str(COMMAND), "advise", "--explain", str(path)]
     words = subprocess.run(explained, capture_output=True, text=True).stdout
     assert all(sentence in words for sentence in advice.sentences)
     assert advice.sentences and advice.sentences[0] in advice._repr_html_().replace("&#x27;", "'")

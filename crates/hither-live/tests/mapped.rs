@@ -145,6 +145,9 @@ fn both(
     Some(sizes.iter().map(of).collect())
 }
 
+/// How often a test is done again that depends on how soon the recorder looks.
+const ATTEMPTS: usize = 3;
+
 /// Whether a count is within a share of the true one.
 fn is_near(counts: [usize; 2], share: f64) -> bool {
     let [mapped, read] = counts.map(|count| count as f64);
@@ -156,15 +159,20 @@ fn a_loop_has_the_misses_of_its_reads() {
     if !may_unmap() {
         return;
     }
-    // Passes of 0.5 s: several intervals.
-    let Some(counted) = both("loop", 8, 4 * 2048, 8000, &[256, 1024, 2047, 2048]) else {
-        return;
-    };
-    for &counts in &counted[..3] {
-        assert!(is_near(counts, 0.15), "{counted:?}");
+    // Passes of 0.5 s: several intervals. On a busy machine an interval may take as long as a pass.
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let Some(counted) = both("loop", 8, 4 * 2048, 8000, &[256, 1024, 2047, 2048]) else {
+            return;
+        };
+        let loops = counted[..3].iter().all(|&counts| is_near(counts, 0.15));
+        // All of it fits: each block is missed once.
+        if loops && is_near(counted[3], 0.01) {
+            return;
+        }
+        seen.push(counted);
     }
-    // All of it fits: each block is missed once.
-    assert!(is_near(counted[3], 0.01), "{counted:?}");
+    panic!("{seen:?}");
 }
 
 #[test]

@@ -34,8 +34,8 @@
 //! MB), and a single call site makes the first round sequential, so with `sequential=discard` only
 //! the third could hit. The paper finds PCC close to the optimum there, at all sizes.
 //!
-//! Departure (`mapped`): the PCC paper's kernel cannot tell the call site of a reference to a mapped
-//! file, and takes it for *other* (section 5.4). A trace has the call site of `mmap`.
+//! Departure (`mapped`): the PCC paper's kernel cannot tell the call site of a reference to a
+//! mapped file, and takes it for *other* (section 5.4). A trace has the call site of `mmap`.
 //!
 //! The other departures are where they are built: `periods` and `period_of` in `looping`, `gain` in
 //! `marginal_gain`.

@@ -552,7 +552,7 @@ impl PageCacheController {
         }
         let steered = self.gain_monitor.steering();
         let missed = if steered { miss } else { lru_miss };
-        // The last block of a file is what the file has of it: of many programs' files the only one.
+        // The last block of a file is what the file has of it. Of many files it is the only one.
         let from = u64::from(position.index) * BLOCK_BYTES;
         let left = self.files[access.object.index()].bytes.saturating_sub(from);
         let bytes = left.clamp(1, BLOCK_BYTES).next_multiple_of(PAGE_BYTES);
