@@ -244,6 +244,14 @@ def tables(rows: list[dict]) -> str:
                 cells += [measured, f"{simulated[what] / unit:,.0f}" if known else ""]
             body.append(cells)
         text += pcc.table(["", *(head for way in WAYS for head in (way, "simulated"))], body)
+    text += "\n### Simulated with the kernel's blocks of 4 KiB: requests, in % of lru's\n\n"
+    parts = [
+        [100 * row["pages"][way]["requests"] / row["pages"]["lru"]["requests"] for way in STEERED]
+        for row in rows
+    ]
+    body = [[row["name"], *map(shown, part)] for row, part in zip(rows, parts)]
+    means = map(statistics.mean, zip(*parts))
+    text += pcc.table(["", *STEERED], [*body, ["mean", *map(shown, means)]])
     for base, ways in (("lru", STEERED[1:]), ("kernel", STEERED)):
         for what, title in (
             ("requests", "requests to the disk"),
@@ -329,6 +337,7 @@ def main() -> None:
             for way in STEERED:
                 if runs[way]:
                     simulated[way] = live.simulated(trace, WAYS[way], cache_mib, LIVE_BLOCK)
+            pages = {way: live.simulated(trace, WAYS[way], cache_mib, "4KiB") for way in STEERED}
             rows.append(
                 {
                     "name": name,
@@ -338,6 +347,7 @@ def main() -> None:
                     "held_mib": held_mib,
                     "runs": runs,
                     "simulated": simulated,
+                    "pages": pages,
                 }
             )
             (arguments.output / "live.md").write_text(tables(rows))

@@ -152,8 +152,9 @@ impl CacheAdvice {
         (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
             page_cache: Some(policy(&spec)),
             cache: Some(match bytes {
-                large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
-                small => format!("{}KiB", small.div_ceil(1 << 10)),
+                // Not more than there is.
+                large if large >= 16 << 20 => format!("{}MiB", large >> 20),
+                small => format!("{}KiB", small >> 10),
             }),
             ..RunPlan::default()
         })

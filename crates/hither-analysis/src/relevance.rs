@@ -31,6 +31,9 @@ pub struct Relevance {
     pub fit: bool,
     /// Bytes that the kernel fetched from storage. `None`: it did not say.
     pub storage_bytes: Option<u64>,
+    /// Whether it read more than about one time what the files hold.
+    #[serde(skip)]
+    pub reads_again: bool,
 }
 
 impl Relevance {
@@ -53,6 +56,11 @@ impl Relevance {
             left_bytes,
             fit: files_bytes <= left_bytes,
             storage_bytes: seen.storage_bytes,
+            reads_again: {
+                let of = &trace.counts().total;
+                let read = of.read_bytes.saturating_add(of.in_kernel_bytes);
+                read.saturating_add(of.mapped_bytes) > files_bytes + files_bytes / MEMORY_DIVISOR
+            },
         })
     }
 
@@ -70,6 +78,17 @@ impl Relevance {
         self.storage_bytes.is_none_or(|read| read <= much)
     }
 
+    /// Why nothing is known of it.
+    pub(crate) fn unknown(trace: &Trace) -> &'static str {
+        if trace.references() == 0 {
+            "Whether it matters is not known: nothing was seen that it reads."
+        } else if trace.options().block_bytes > BLOCK_BYTES_MAX {
+            "Whether it matters is not known: with such large blocks small files seem large."
+        } else {
+            "Whether it matters is not known: the trace does not say how much memory there was."
+        }
+    }
+
     /// Whether it matters, in a sentence.
     pub(crate) fn verdict(&self) -> String {
         let files = bytes(self.files_bytes);
@@ -84,6 +103,12 @@ impl Relevance {
         } else {
             memory
         };
+        if !self.fit && !self.reads_again {
+            return format!(
+                "It hardly matters here: {files} of files do not fit into {memory}, but hardly \
+                 anything is read twice."
+            );
+        }
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");
         }
@@ -131,6 +156,7 @@ mod tests {
             left_bytes: 1024 * MIB,
             fit: true,
             storage_bytes: Some(92 * MIB),
+            reads_again: true,
         };
         let said = here.sentence();
         assert!(said.starts_with("It does not matter here"), "{said}");

@@ -41,18 +41,17 @@ impl Verdict {
         }
         let relevance = Relevance::of(trace);
         let matters = relevance.map_or_else(
-            || {
-                "Whether it matters is not known: the trace does not say how much memory there was."
-                    .to_owned()
-            },
+            || Relevance::unknown(trace).to_owned(),
             |relevance| relevance.verdict(),
         );
         let mut lines = vec![matters, to_do(advice, trace)];
         lines.extend(confidence(advice, relevance, trace));
         lines.extend(placed.verdicts().cloned());
-        let plan = advice.plan(trace.options().block_bytes.into());
+        let block_bytes = u64::from(trace.options().block_bytes);
+        let plan = advice.plan(block_bytes);
+        let cache_bytes = advice.cache_blocks.unwrap_or(0) * block_bytes;
         let apply = match plan.or_else(|| placed.plan()) {
-            Some(plan) => Some(how_to_apply(&plan, relevance, trace)),
+            Some(plan) => Some(how_to_apply(&plan, cache_bytes, relevance, trace)),
             None if advice.change == Recommendation::Size && advice.obstacle.is_none() => {
                 Some("Apply it: give the program that much memory for its files.".to_owned())
             }
@@ -78,7 +77,7 @@ impl Verdict {
         let plan = placed.plan();
         Verdict {
             lines,
-            apply: plan.map(|plan| how_to_apply(&plan, None, trace)),
+            apply: plan.map(|plan| how_to_apply(&plan, 0, None, trace)),
         }
     }
 }
@@ -94,9 +93,9 @@ fn to_do(advice: &CacheAdvice, trace: &Trace) -> String {
         if !expected.gains() {
             return brief;
         }
-        let seconds = match nanoseconds_max(saved, trace) {
+        let seconds = match nanoseconds(saved, trace) {
             Some([saved_ns, ran_ns]) => format!(
-                "at most {} of its {}",
+                "some {} of the {} that it reads",
                 duration_ns(saved_ns),
                 duration_ns(ran_ns)
             ),
@@ -106,15 +105,21 @@ fn to_do(advice: &CacheAdvice, trace: &Trace) -> String {
     }
     let block_bytes = f64::from(trace.options().block_bytes);
     let saved = advice.gain * trace.references_of_all() as f64 * block_bytes;
+    // What a write misses is not read.
+    let (reads, less) = if trace.counts().total.written_bytes > 0 {
+        ("misses", "less")
+    } else {
+        ("reads", "less from storage")
+    };
     let saved = format!(
-        "{} ({} of the references) less from storage",
+        "{reads} {} ({} of the references) {less}",
         bytes(saved.round() as u64),
         percent(advice.gain)
     );
     let size = advice.cache_blocks.unwrap_or(0) * u64::from(trace.options().block_bytes);
     match (advice.change, &advice.policy) {
         (Recommendation::Policy, Some(spec)) => format!(
-            "Another replacement policy: in a cache of {}, {} reads {saved} than LRU, which is \
+            "Another replacement policy: in a cache of {}, {} {saved} than LRU, which is \
              much like the kernel. How many seconds that saves is not known.",
             bytes(size),
             policy(spec)
@@ -122,7 +127,7 @@ fn to_do(advice: &CacheAdvice, trace: &Trace) -> String {
         (Recommendation::Size, _) => {
             let from = advice.from_blocks.unwrap_or(0) * u64::from(trace.options().block_bytes);
             format!(
-                "More memory: a cache of {} reads {saved} than one of {}. How many seconds that \
+                "More memory: a cache of {} {saved} than one of {}. How many seconds that \
                  saves is not known.",
                 bytes(size),
                 bytes(from)
@@ -132,9 +137,10 @@ fn to_do(advice: &CacheAdvice, trace: &Trace) -> String {
     }
 }
 
-/// The nanoseconds that so many bytes from storage took at most in the recorded run, and those of
-/// the run. At most, since the program did more than to wait for storage.
-fn nanoseconds_max(saved_bytes: u64, trace: &Trace) -> Option<[f64; 2]> {
+/// The nanoseconds that so many bytes from storage may have taken in the recorded run, if all bytes
+/// took as long and the program waited for nothing else, and those from its first reference to its
+/// last.
+fn nanoseconds(saved_bytes: u64, trace: &Trace) -> Option<[f64; 2]> {
     let read_bytes = trace.meta().seen?.storage_bytes.filter(|&read| read > 0)?;
     let times = trace.reference_times();
     let ran_ns = (times.last()?.time_ns - times.first()?.time_ns) as f64;
@@ -165,8 +171,15 @@ fn confidence(advice: &CacheAdvice, relevance: Option<Relevance>, trace: &Trace)
 }
 
 /// The line that says how to apply a plan.
-fn how_to_apply(plan: &RunPlan, relevance: Option<Relevance>, trace: &Trace) -> String {
-    let here = relevance.is_some_and(|relevance| !relevance.fit);
+fn how_to_apply(
+    plan: &RunPlan,
+    cache_bytes: u64,
+    relevance: Option<Relevance>,
+    trace: &Trace,
+) -> String {
+    // A cache of less than is left would read more than the kernel alone.
+    let is_of = |left: u64| cache_bytes >= left - left / 16;
+    let here = relevance.is_some_and(|of| !of.fit && is_of(of.left_bytes));
     let where_it_helps = match &plan.page_cache {
         Some(_) if !here => " where memory is as short",
         None => " on a machine with several nodes",

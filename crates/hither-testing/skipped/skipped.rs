@@ -7,8 +7,8 @@ use std::fs;
 use hither_testing::skip::notes;
 
 fn main() {
-    // With arguments it is asked for something else, such as --list.
-    let Some(notes) = notes().filter(|_| std::env::args().len() == 1) else {
+    let lists = std::env::args().any(|argument| argument == "--list");
+    let Some(notes) = notes().filter(|_| !lists) else {
         return;
     };
     let lines = fs::read_to_string(&notes).unwrap_or_default();

@@ -390,7 +390,7 @@ fn what_is_wrong_is_named_with_its_place() {
     bad_next[24 + 16..48].copy_from_slice(&(-2i64).to_le_bytes());
     let mut bad_command = [vscsi_1(1), vscsi_1(2)].concat();
     bad_command[32 + 12] = 0x35;
-    let cases: [(&str, &[u8], &str); 20] = [
+    let cases: [(&str, &[u8], &str); 21] = [
         (
             "address",
             b"l 0x1 1\n\nx 0x1 1\n",

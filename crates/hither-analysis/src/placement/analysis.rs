@@ -91,7 +91,10 @@ impl PlacementAnalysis {
     /// The advice for each topology and size in a sentence.
     pub fn verdicts(&self) -> impl Iterator<Item = &String> {
         let advice = self.advice.iter();
-        advice.filter_map(|advice| advice.sentences.first())
+        let mut sentences: Vec<_> = advice.filter_map(|one| one.sentences.first()).collect();
+        // Of several sizes the same may hold.
+        sentences.dedup();
+        sentences.into_iter()
     }
 
     /// The settings for `hither run`: those of the topology and size that gain most.

@@ -158,6 +158,10 @@ impl PostOffice {
     fn count(&mut self, node: Node, missed: bool, now_ns: u64) {
         if self.period_ns > 0 && now_ns >= self.period_ends_ns {
             (0..self.pressure.len()).for_each(|node| self.close(node));
+            if now_ns >= self.period_ends_ns.saturating_add(self.period_ns) {
+                // Nobody accessed anything in the latest period.
+                (0..self.pressure.len()).for_each(|node| self.close(node));
+            }
             self.period_ends_ns = now_ns + self.period_ns;
         }
         let pressure = &mut self.pressure[node.index()];

@@ -124,8 +124,8 @@ pub(crate) const SEQUENTIAL: Param = Param::name(
 /// The parameter `mapped` of the partitioned policies.
 pub(crate) const MAPPED: Param = Param::name(
     "mapped",
-    "references to mapped files: classified as all are, or other ones (as in the PCC paper's \
-     kernel, section 5.4, which does not see who makes them)",
+    "the mapping of a file, where it counts as a reference: classified as all are, or an other one \
+     (as in the PCC paper's kernel, section 5.4, which does not see who makes them)",
     "classified",
     &["classified", "other"],
 );

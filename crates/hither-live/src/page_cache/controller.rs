@@ -453,6 +453,14 @@ impl PageCacheController {
     }
 
     /// Counts a reference by file and by call site, and notes the block's class.
+    /// The size of an access's block: the last one of a file is what the file has of it. Of many
+    /// files it is the only one.
+    fn bytes_of(&self, access: &Access) -> u64 {
+        let from = u64::from(access.index) * BLOCK_BYTES;
+        let left = self.files[access.object.index()].bytes.saturating_sub(from);
+        left.clamp(1, BLOCK_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
     fn count(&mut self, access: &Access, bytes: u64, miss: bool, lru_miss: bool) {
         let slot = self.model.residency.slot(access.block);
         let class = slot.and_then(|slot| self.model.policy.class(slot));
@@ -509,8 +517,9 @@ impl PageCacheController {
     fn gone(&mut self, block: Block) {
         if self.gain_monitor.steering() {
             self.extents.evicted(block);
-            self.classes.evicted(block.index());
-            self.summary.evicted_bytes += BLOCK_BYTES;
+            let bytes = self.bytes_of(&self.latest[block.index()]);
+            self.classes.evicted(block.index(), bytes);
+            self.summary.evicted_bytes += bytes;
         }
     }
 
@@ -552,10 +561,7 @@ impl PageCacheController {
         }
         let steered = self.gain_monitor.steering();
         let missed = if steered { miss } else { lru_miss };
-        // The last block of a file is what the file has of it. Of many files it is the only one.
-        let from = u64::from(position.index) * BLOCK_BYTES;
-        let left = self.files[access.object.index()].bytes.saturating_sub(from);
-        let bytes = left.clamp(1, BLOCK_BYTES).next_multiple_of(PAGE_BYTES);
+        let bytes = self.bytes_of(&access);
         self.summary.missed_bytes += u64::from(missed) * bytes;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * bytes;
         if lru_miss && !write {

@@ -424,6 +424,10 @@ impl Outcome {
         let seconds = plain.seconds - steered.seconds;
         let time = if seconds >= 0.0 { "less" } else { "more" };
         let time = format!("{:.2} s {time} (medians of {rounds})", seconds.abs());
+        if share > 2.0 - NO_GAIN_SHARE {
+            let more = percent(share - 1.0);
+            return format!("Steering lost here: {more} more was read, and it took {time}.");
+        }
         if share >= NO_GAIN_SHARE {
             return format!("Steering gained nothing here: as much was read, and it took {time}.");
         }

@@ -95,10 +95,10 @@ impl MemoryLimitArgs {
     }
 }
 
-pub(super) fn memory_bytes(text: &str) -> Result<u64, String> {
+fn memory_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-        Size::Percent(_) => Err("it is given in bytes, such as 2GiB".to_owned()),
+        Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
     }
 }
 

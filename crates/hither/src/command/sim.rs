@@ -9,13 +9,13 @@ use hither_analysis::format::{bytes, counted, percent};
 use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_analysis::stacks;
 use hither_core::registry;
-use hither_sim::CacheConfiguration;
+use hither_sim::{CacheConfiguration, Size};
 use hither_trace::Trace;
 use serde_json::json;
 
 use super::options::curves::CurveArgs;
 use super::options::heading::{CACHES, OUTPUT, READING};
-use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs, memory_bytes};
+use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs};
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
@@ -63,7 +63,10 @@ impl FromStr for Readahead {
     fn from_str(text: &str) -> Result<Readahead, String> {
         match text {
             "kernel" => Ok(Readahead::Kernel),
-            _ => memory_bytes(text).map(Readahead::Window),
+            _ => match text.parse() {
+                Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(Readahead::Window(bytes)),
+                _ => Err("`kernel`, or a size with its unit, such as 512KiB".to_owned()),
+            },
         }
     }
 }

@@ -73,7 +73,7 @@ fn a_trace_of_nothing_gets_an_answer_too() {
     assert_snapshot!(lab.run("hither advise -q --format lirs empty.trace"), @"
     exit code: 0
     ----- stdout -----
-    Whether it matters is not known: the trace does not say how much memory there was.
+    Whether it matters is not known: nothing was seen that it reads.
     Nothing to do: the program referenced no block of any file.
 
     ----- stderr -----

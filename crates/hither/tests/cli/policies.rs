@@ -39,9 +39,9 @@ fn a_policy_is_described_with_its_parameters_and_source() {
       ... fitted)
         sequential=keep  sequential blocks while the cache has free slots: keep, or discard after
       ... use (the letter of the PCC paper, section 5.1) (one of keep, discard)
-        mapped=classified  references to mapped files: classified as all are, or other ones (as in
-      ... the PCC paper's kernel, section 5.4, which does not see who makes them) (one of
-      ... classified, other)
+        mapped=classified  the mapping of a file, where it counts as a reference: classified as all
+      ... are, or an other one (as in the PCC paper's kernel, section 5.4, which does not see who
+      ... makes them) (one of classified, other)
         other=lru  the policy for blocks that are neither sequential nor looping (one of [PLAIN
       ... POLICIES])
         as=hither  paper: every departure from the paper that is a parameter is taken back, but for
@@ -172,8 +172,9 @@ fn one_document_for_programs() {
             {
               "allowed": "one of classified, other",
               "default": "classified",
-              "doc": "references to mapped files: classified as all are, or other ones (as in the
-      ... PCC paper's kernel, section 5.4, which does not see who makes them)",
+              "doc": "the mapping of a file, where it counts as a reference: classified as all are,
+      ... or an other one (as in the PCC paper's kernel, section 5.4, which does not see who makes
+      ... them)",
               "name": "mapped"
             },
             {

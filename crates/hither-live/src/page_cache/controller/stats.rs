@@ -5,7 +5,6 @@ use hither_core::replacement::ClassCounts;
 
 use serde::Serialize;
 
-use super::extents::BLOCK_BYTES;
 use crate::decision_log::hex;
 
 /// References to blocks, in bytes of these blocks.
@@ -58,11 +57,11 @@ impl BlockClasses {
         self.of[block] = class;
     }
 
-    pub(super) fn evicted(&mut self, block: usize) {
+    pub(super) fn evicted(&mut self, block: usize, bytes: u64) {
         match self.of.get(block).copied().flatten() {
-            Some(Class::Sequential) => self.evicted.sequential += BLOCK_BYTES,
-            Some(Class::Looping) => self.evicted.looping += BLOCK_BYTES,
-            Some(Class::Other) => self.evicted.other += BLOCK_BYTES,
+            Some(Class::Sequential) => self.evicted.sequential += bytes,
+            Some(Class::Looping) => self.evicted.looping += bytes,
+            Some(Class::Other) => self.evicted.other += bytes,
             None => {}
         }
     }
@@ -89,6 +88,7 @@ pub(super) fn busiest<T>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::extents::BLOCK_BYTES;
     use super::*;
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         classes.set(2, Some(Class::Looping));
         classes.set(5, Some(Class::Sequential));
         for block in [2, 5, 4, 99, 2] {
-            classes.evicted(block);
+            classes.evicted(block, BLOCK_BYTES);
         }
         let ClassCounts {
             sequential,

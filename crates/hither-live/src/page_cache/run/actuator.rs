@@ -279,7 +279,7 @@ impl PageCacheActuator {
         dry_run: bool,
     ) -> PageCacheActuator {
         let limit = options.budget.limit(options.by_kernel);
-        let reported = dry_run || options.budget.is_given() || limit.is_some();
+        let reported = dry_run || options.always || options.budget.is_given() || limit.is_some();
         let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::default());
         PageCacheActuator {
             policy: options.policy.to_string(),

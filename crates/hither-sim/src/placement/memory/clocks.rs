@@ -118,7 +118,7 @@ impl Clocks {
     #[inline]
     pub(super) fn pass(&mut self, thread: Thread, ns: u64) {
         let clock = &mut self.threads[thread.index()].now_ns;
-        *clock += ns;
+        *clock = clock.saturating_add(ns);
         self.now_ns = self.now_ns.max(*clock);
     }
 

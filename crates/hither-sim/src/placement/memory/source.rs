@@ -15,16 +15,14 @@ impl<R: References> Source<'_, R> {
         let processes = self.references.processes();
         let totals = || Counters::new(self.nodes, self.references.blocks());
         let mut totals = foresight.then(totals);
-        let mut owners = Vec::new();
         if processes <= 1 && !foresight {
-            let lifetimes = Vec::new();
             return Ok(TraceSummary {
                 totals,
-                owners,
-                lifetimes,
+                owners: Vec::new(),
+                lifetimes: Vec::new(),
             });
         }
-        const NOBODY: Process = Process(u32::MAX);
+        let mut owners: Vec<Option<Process>> = Vec::new();
         let mut ticks: Vec<Option<(u64, u64)>> = vec![None; processes.max(1)];
         self.each(|access| {
             if let Some(totals) = &mut totals {
@@ -37,11 +35,9 @@ impl<R: References> Source<'_, R> {
             *of = Some((of.map_or(access.tick, |(first, _)| first), access.tick));
             let object = access.object.index();
             if object >= owners.len() {
-                owners.resize(object + 1, NOBODY);
+                owners.resize(object + 1, None);
             }
-            if owners[object] == NOBODY {
-                owners[object] = access.process;
-            }
+            owners[object].get_or_insert(access.process);
         })?;
         let lifetimes = (0..).zip(ticks).filter_map(|(process, ticks)| {
             let (first, last) = ticks?;
@@ -52,6 +48,8 @@ impl<R: References> Source<'_, R> {
             })
         });
         let lifetimes = lifetimes.collect();
+        // What nobody accesses belongs to the first process.
+        let owners = owners.into_iter().map(Option::unwrap_or_default).collect();
         Ok(TraceSummary {
             totals,
             owners,
