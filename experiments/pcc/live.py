@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -287,6 +288,8 @@ def main() -> None:
     if os.geteuid() != 0 or not (BLKIO / "blkio.throttle.io_serviced").exists():
         print("not run: it takes root, and cgroups of version 1 for memory and blkio")
         return
+    # So that the readahead is restored.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["LC_ALL"] = "C"
     for folder in (arguments.work, arguments.output):
         folder.mkdir(parents=True, exist_ok=True)
