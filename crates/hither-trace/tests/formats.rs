@@ -475,8 +475,8 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             "page-counts",
-            b"page-counts 1\niteration 1\n",
-            "input:2: before the first line `object`: \"iteration 1\"",
+            b"page-counts 1\nthread 0 0\niteration 1\n",
+            "input:3: before the first line `object`: \"iteration 1\"",
         ),
         (
             "spc",
