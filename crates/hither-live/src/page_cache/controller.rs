@@ -161,7 +161,7 @@ impl Controller for PageCacheController {
         if let Some(limit) = limit.filter(|limit| !limit.page_bytes.is_power_of_two()) {
             return wrong(format!("pages of {} bytes", limit.page_bytes));
         }
-        let reported = config.given || config.always || config.dry_run || limit.is_some();
+        let reported = config.reports_at_once();
         Ok(PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
             lru_model: SimulatedCache::new(&lru_spec, alone, &[]),

@@ -48,7 +48,7 @@ pub(crate) fn set_up(
     };
     let samples_cached = config.limit.is_some() && config.spare_preexisting;
     let cache = Arc::clone(&system.page_cache);
-    let actuator = PageCacheActuator::new(cache, options, dry_run);
+    let actuator = PageCacheActuator::new(cache, options, &config);
     let needs = SessionNeeds {
         block_bytes: Some(BLOCK_BYTES),
         call_sites: !matches!(options.budget, Budget::Nothing),

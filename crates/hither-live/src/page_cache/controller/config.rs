@@ -32,6 +32,14 @@ pub(crate) struct PageCacheConfig {
     pub(crate) sites: Vec<SiteProfile>,
 }
 
+impl PageCacheConfig {
+    /// Whether programs report from the first access on. Otherwise they begin once they read from
+    /// storage.
+    pub(crate) fn reports_at_once(&self) -> bool {
+        self.given || self.always || self.dry_run || self.limit.is_some()
+    }
+}
+
 /// A limit for the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LimitConfig {

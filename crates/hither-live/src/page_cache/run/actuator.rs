@@ -21,7 +21,7 @@ use hither_session::record::{Op, Record};
 use hither_session::session::RingInfo;
 
 use self::limiter::Limiter;
-use super::super::controller::PageCacheController;
+use super::super::controller::{PageCacheConfig, PageCacheController};
 use super::super::event::{Input, Order, TimedInput};
 use super::mapped::{Change, MappedFiles};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
@@ -276,10 +276,10 @@ impl PageCacheActuator {
     pub(super) fn new(
         cache: Arc<dyn PageCache>,
         options: &PageCacheOptions,
-        dry_run: bool,
+        config: &PageCacheConfig,
     ) -> PageCacheActuator {
-        let limit = options.budget.limit(options.by_kernel);
-        let reported = dry_run || options.always || options.budget.is_given() || limit.is_some();
+        let dry_run = config.dry_run;
+        let limit = config.limit;
         let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::default());
         PageCacheActuator {
             policy: options.policy.to_string(),
@@ -299,7 +299,7 @@ impl PageCacheActuator {
             count_after_ns: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
-            paused: !reported,
+            paused: !config.reports_at_once(),
             mapped: BTreeSet::new(),
             mapped_files: MappedFiles::new(),
             newly_mapped: Vec::new(),
