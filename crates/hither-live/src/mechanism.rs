@@ -16,6 +16,7 @@ use hither_kernel::process_tree::{Roots, Transferred};
 use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;
 use hither_session::session::{Lost, RingInfo, Session, SessionOptions};
+use hither_trace::schema::SiteRow;
 use serde::Serialize;
 
 use crate::controller::{Controller, Decision, DecisionOf, TimedInput};
@@ -95,6 +96,18 @@ impl RunState {
         let others = self.others.iter_mut().map(|source| &mut **source);
         let sources = library.chain(others);
         (sources, &mut self.streams, &mut self.definitions)
+    }
+
+    /// The call sites with these signatures as far as they are known, without the names of their
+    /// functions.
+    pub(crate) fn sites(&self, signatures: impl Iterator<Item = u64>) -> Vec<SiteRow> {
+        let signatures: BTreeSet<u64> = signatures.collect();
+        let known = signatures
+            .into_iter()
+            .filter(|&it| self.definitions.site(it).is_some());
+        known
+            .map(|it| sites::unnamed(it, &self.definitions))
+            .collect()
     }
 
     /// What was lost so far.

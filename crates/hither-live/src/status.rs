@@ -10,13 +10,18 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hither_ids::{KernelNode, Pid};
 use hither_kernel::private_folder;
 use hither_kernel_events::is_alive;
+use hither_trace::schema::{Frame, SiteRow};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::observe::sites;
+use crate::symbolise::Symboliser;
 
 /// Permissions of the folder: only its user may know what programs run.
 const FOLDER_MODE: u32 = 0o700;
@@ -68,6 +73,36 @@ pub struct MechanismStatus {
     pub largest: Vec<RegionStatus>,
     /// The figures of the report at the end of the run, as they are so far.
     pub figures: Value,
+    /// The call sites that the figures and the regions name, with the frames of their stacks. The
+    /// agent does not look for the functions, which may take long: [`CallSiteNames`] does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteRow>,
+}
+
+/// The functions of call sites of running programs, looked up once each.
+#[derive(Debug, Default)]
+pub struct CallSiteNames {
+    known: FxHashMap<Vec<Frame>, SiteRow>,
+}
+
+impl CallSiteNames {
+    /// Adds the functions to the call sites of a status, in files that are not newer than its run.
+    pub fn add(&mut self, run: &mut Status) {
+        let sites = || run.mechanisms.iter().flat_map(|of| &of.sites);
+        let is_new = |site: &&SiteRow| !self.known.contains_key(&site.frames);
+        let mut new: Vec<SiteRow> = sites().filter(is_new).cloned().collect();
+        let frames: Vec<Vec<Frame>> = new.iter().map(|site| site.frames.clone()).collect();
+        let started = SystemTime::now().checked_sub(Duration::from_nanos(run.ran_ns));
+        let symboliser = Symboliser::new(started.unwrap_or(SystemTime::UNIX_EPOCH));
+        sites::name(&mut new, &symboliser);
+        self.known.extend(frames.into_iter().zip(new));
+        let mut sites = run.mechanisms.iter_mut().flat_map(|of| &mut of.sites);
+        for site in &mut sites {
+            let signature = site.signature;
+            *site = self.known[&site.frames].clone();
+            site.signature = signature;
+        }
+    }
 }
 
 /// The figures of a mechanism as JSON.

@@ -14,11 +14,13 @@
 //! the same function names with and without its debug information, and a call site in one's own
 //! code is not named after a wrapper of the standard library.
 
+mod debuginfod;
 mod find;
 mod module;
 mod symbols;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -46,16 +48,19 @@ pub struct SourceLocation {
 pub struct Symboliser {
     /// The folder of separate debug information.
     debug_root: PathBuf,
+    /// The servers of debug information, as debuginfod's clients name them; empty for none.
+    servers: OsString,
     /// A module without a build-id counts as the recorded one if its file is not newer than this.
     recorded: SystemTime,
 }
 
 impl Symboliser {
     /// A symboliser for a program that was recorded from `recorded` on, with debug information
-    /// under `/usr/lib/debug`.
+    /// under `/usr/lib/debug`, and from the debuginfod servers that `DEBUGINFOD_URLS` names.
     pub fn new(recorded: SystemTime) -> Self {
         Symboliser {
             debug_root: PathBuf::from("/usr/lib/debug"),
+            servers: std::env::var_os(debuginfod::SERVERS).unwrap_or_default(),
             recorded,
         }
     }
@@ -63,6 +68,12 @@ impl Symboliser {
     /// Looks for separate debug information under `root`.
     pub fn debug_root(mut self, root: impl Into<PathBuf>) -> Self {
         self.debug_root = root.into();
+        self
+    }
+
+    /// Asks these debuginfod servers, separated by spaces, for what this machine does not have.
+    pub fn servers(mut self, servers: impl Into<OsString>) -> Self {
+        self.servers = servers.into();
         self
     }
 
@@ -100,7 +111,7 @@ impl Symboliser {
 
     fn module_locations(&self, module: &Module, addresses: &[u64]) -> Vec<SourceLocation> {
         let mut locations = vec![SourceLocation::default(); addresses.len()];
-        let Some(found) = find::debug_file(module, &self.debug_root, self.recorded) else {
+        let Some(found) = find::debug_file(module, self) else {
             return locations;
         };
         // Nobody looks for lines of libc, and to unpack its debug information (`libc6-dbg`) took

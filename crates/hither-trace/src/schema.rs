@@ -256,7 +256,7 @@ mod path_text {
 }
 
 /// A frame of a call site's stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// Path of the program or library.
     pub module: String,
@@ -276,6 +276,7 @@ pub struct Frame {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteRow {
     /// The signature. It is the same in every run of the same program; only the unknown site has 0.
+    #[serde(with = "hither_core::signature")]
     pub signature: u64,
     /// Whether the stack walk ended early.
     pub truncated: bool,

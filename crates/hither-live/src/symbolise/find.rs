@@ -1,8 +1,8 @@
 //! Finds the file with the debug information or symbols of a module.
 //!
 //! Candidates are, in order: the file itself if it has debug information, separate debug
-//! information by build-id, by the file's `.gnu_debuglink`, and the file itself for its ELF
-//! symbols. Each must have the recorded build-id. (The link's checksum would do too, but costs a
+//! information by build-id, by the file's `.gnu_debuglink`, from a debuginfod server, and the file
+//! itself for its ELF symbols. Each must have the recorded build-id. (The link's checksum would do too, but costs a
 //! pass over a file of gigabytes; every debug file of a distribution has a build-id.) Compressed
 //! mini debug information (`.gnu_debugdata`) is not used.
 
@@ -11,10 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use hither_trace::labels::is_runtime;
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
 use super::module::Module;
+use super::{Symboliser, debuginfod};
 
 /// A file to read names from.
 pub(super) struct Found {
@@ -34,14 +36,15 @@ struct Headers {
 }
 
 /// The best file for a module's names. `None` if the file on disk is not the recorded one.
-pub(super) fn debug_file(
-    module: &Module,
-    debug_root: &Path,
-    recorded: SystemTime,
-) -> Option<Found> {
+pub(super) fn debug_file(module: &Module, symboliser: &Symboliser) -> Option<Found> {
+    let Symboliser {
+        debug_root,
+        servers,
+        recorded,
+    } = symboliser;
     let own = Headers::read(&module.path).filter(|own| {
         own.build_id == module.build_id
-            && (!own.build_id.is_empty() || is_older(&module.path, recorded))
+            && (!own.build_id.is_empty() || is_older(&module.path, *recorded))
     });
     if let Some(own) = &own
         && own.has_debug_info
@@ -53,7 +56,13 @@ pub(super) fn debug_file(
         let linked = own
             .as_ref()
             .map(|own| own.debug_link_paths(&module.path, debug_root));
-        for path in by_id.into_iter().chain(linked.into_iter().flatten()) {
+        // Nobody looks for lines of the runtime; its functions are among its symbols.
+        let asks = !servers.is_empty() && !is_runtime(&module.path.to_string_lossy());
+        let served =
+            asks.then(|| std::iter::once_with(|| debuginfod::find(servers, &module.build_id)));
+        let served = served.into_iter().flatten().flatten();
+        let local = by_id.into_iter().chain(linked.into_iter().flatten());
+        for path in local.chain(served) {
             if let Some(headers) = Headers::read(&path)
                 && headers.has_debug_info
                 && headers.build_id == module.build_id

@@ -241,6 +241,42 @@ fn separate_debug_information_is_found_by_build_id_and_by_link() {
     );
 }
 
+#[test]
+fn debug_information_comes_from_a_server_that_the_user_names() {
+    let built = build("gcc", "a.c", C, &["-g", "-O1"]);
+    let folder = built.folder.path();
+    if Command::new("debuginfod-find")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return skip("debuginfod-find");
+    }
+    let (_, end) = extent(&built.module.path, "last");
+    run(
+        "objcopy",
+        &["--only-keep-debug", "program", "program.debug"],
+        folder,
+    );
+    run("objcopy", &["--strip-all", "program"], folder);
+    let hex: String = built
+        .module
+        .build_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    // Its clients take the name of a folder, with the paths of the protocol, for a server.
+    let served = folder.join("server/buildid").join(hex);
+    fs::create_dir_all(&served).expect("folders are made");
+    fs::rename(folder.join("program.debug"), served.join("debuginfo")).expect("a move");
+    let symboliser = Symboliser::new(now()).debug_root(folder.join("root"));
+    let server = format!("file://{}", folder.join("server").display());
+    let asked = one(&symboliser.clone().servers(&server), &built.module, end);
+    assert_eq!(asked.line, Some(line_of(C, "abort();")));
+    let nothing = one(&symboliser.servers(""), &built.module, end);
+    assert_eq!(nothing, SourceLocation::default());
+}
+
 fn by_build_id_path(root: &Path, build_id: &[u8]) -> PathBuf {
     let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     root.join(".build-id")

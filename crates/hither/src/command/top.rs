@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
 use hither_kernel::machine::{Machine, ThisMachine};
-use hither_live::status::{self, Status};
+use hither_live::status::{self, CallSiteNames, Status};
 use signal_hook::low_level::emulate_default_handler;
 
 use self::screen::{Next, Screen};
@@ -65,10 +65,11 @@ impl Subcommand for Top {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         if self.json {
-            ui::print_json(&self.runs())?;
+            ui::print_json(&self.runs(&mut CallSiteNames::default()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let seen = self.seen();
+        let mut names = CallSiteNames::default();
+        let seen = self.seen(&mut names);
         if seen.is_empty() {
             match self.pid {
                 Some(pid) => bail!("no run or node of yours has the process number {pid}"),
@@ -79,7 +80,7 @@ impl Subcommand for Top {
             ui::print(&text(&seen))?;
             return Ok(ExitCode::SUCCESS);
         }
-        match self.watch(seen).context("the terminal")? {
+        match self.watch(seen, &mut names).context("the terminal")? {
             Next::Refresh => ui.note("ended"),
             Next::Quit => {}
             Next::Signal(signal) => emulate_default_handler(signal)?,
@@ -89,31 +90,32 @@ impl Subcommand for Top {
 }
 
 impl Top {
-    fn runs(&self) -> Vec<Status> {
+    fn runs(&self, names: &mut CallSiteNames) -> Vec<Status> {
         let mut runs = status::runs();
         runs.retain(|run| self.pid.is_none_or(|pid| run.agent == pid));
+        runs.iter_mut().for_each(|run| names.add(run));
         runs
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self, names: &mut CallSiteNames) -> Seen {
         let sockets = sockets::running();
         let nodes = sockets.iter().filter_map(|it| client::status(it).ok());
         let mut nodes: Vec<NodeStatus> = nodes.collect();
         nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid.0));
         Seen {
             machine: ThisMachine.nodes().unwrap_or_default(),
-            runs: self.runs(),
+            runs: self.runs(names),
             nodes,
         }
     }
 
     /// Shows what there is until there is nothing, or the user or a signal ends the watching.
-    fn watch(&self, mut seen: Seen) -> io::Result<Next> {
+    fn watch(&self, mut seen: Seen, names: &mut CallSiteNames) -> io::Result<Next> {
         let mut screen = Screen::open()?;
         while !seen.is_empty() {
             let delay = Duration::from_secs(self.delay.into());
             match screen.show(&text(&seen), delay)? {
-                Next::Refresh => seen = self.seen(),
+                Next::Refresh => seen = self.seen(names),
                 end => return Ok(end),
             }
         }

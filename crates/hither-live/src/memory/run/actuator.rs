@@ -165,6 +165,9 @@ impl Actuator for PlacementActuator {
             policy: self.policy.to_string(),
             nodes: context.controller.nodes(),
             regions,
+            sites: context
+                .run
+                .sites(largest.iter().map(|region| region.signature)),
             largest,
             figures: to_figures(&self.report.figures()),
         }

@@ -242,6 +242,9 @@ impl Actuator for PageCacheActuator {
             mechanism: MechanismTag::PageCache,
             policy: self.policy.clone(),
             figures: to_figures(&self.report.figures()),
+            sites: context
+                .run
+                .sites(self.report.busiest_sites.iter().map(|of| of.signature)),
             ..MechanismStatus::default()
         }
     }

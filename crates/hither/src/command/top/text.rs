@@ -1,5 +1,7 @@
 //! The text of `hither top`: the machine's nodes, and each run with the figures of its mechanisms.
 
+use std::collections::HashMap;
+
 use hither_analysis::format::{self, bytes, count, counted, percent};
 use hither_analysis::table::{Align, Table};
 use hither_core::signature;
@@ -7,6 +9,8 @@ use hither_kernel::machine::NodeMemory;
 use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_service::status::NodeStatus;
+use hither_trace::labels::labels;
+use hither_trace::schema::SiteRow;
 use serde_json::Value;
 
 use crate::command::cache;
@@ -66,7 +70,7 @@ fn of_run(run: &Status) -> String {
         percent(agent)
     );
     let mechanisms = run.mechanisms.iter().map(|status| match status.mechanism {
-        MechanismTag::PageCache => page_cache(&status.figures),
+        MechanismTag::PageCache => page_cache(status),
         MechanismTag::Replication => replicas(status),
         MechanismTag::FileMigration => file_migration(&status.figures),
         MechanismTag::Memory => memory(status, run.dry_run),
@@ -80,7 +84,8 @@ fn number(figures: &Value, name: &str) -> u64 {
 }
 
 /// The lines of the page cache.
-fn page_cache(figures: &Value) -> String {
+fn page_cache(status: &MechanismStatus) -> String {
+    let figures = &status.figures;
     let budget_bytes = number(figures, "budget_bytes");
     let number = |name: &str| number(figures, name);
     let stops = match (figures["steering"].as_bool(), number("dropped_bytes")) {
@@ -105,8 +110,11 @@ fn page_cache(figures: &Value) -> String {
         bytes(number("preexisting_bytes")),
         bytes(number("absent_bytes")),
     );
-    text += &busiest(&figures["busiest_files"], "file", "path");
-    text += &busiest(&figures["busiest_sites"], "call site", "site");
+    let sites = site_labels(&status.sites);
+    text += &busiest(&figures["busiest_files"], "file", "path", str::to_owned);
+    text += &busiest(&figures["busiest_sites"], "call site", "site", |site| {
+        signature::parse(site).map_or(String::new(), |site| label(&sites, site))
+    });
     text
 }
 
@@ -208,8 +216,24 @@ fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
     text
 }
 
-/// The table of the busiest files or call sites; empty if there are none.
-fn busiest(rows: &Value, head: &str, name: &str) -> String {
+/// The labels of call sites, by their signatures.
+fn site_labels(sites: &[SiteRow]) -> HashMap<u64, String> {
+    let signatures = sites.iter().map(|site| site.signature);
+    signatures.zip(labels(sites)).collect()
+}
+
+/// What a call site is called: its signature, if no more is known.
+fn label(sites: &HashMap<u64, String>, signature: u64) -> String {
+    let text = || match signature {
+        0 => "unknown".to_owned(),
+        _ => signature::text(signature),
+    };
+    sites.get(&signature).cloned().unwrap_or_else(text)
+}
+
+/// The table of the busiest files or call sites; empty if there are none. `label`: what a row whose
+/// field `name` has this text is called.
+fn busiest(rows: &Value, head: &str, name: &str, label: impl Fn(&str) -> String) -> String {
     let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
     let classified = rows.iter().any(|row| row["class"].is_string());
     let mut heads = vec![
@@ -229,7 +253,7 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
         let text = |name: &str| row[name].as_str().unwrap_or_default();
         let hits = read.saturating_sub(missed) as f64 / read.max(1) as f64;
         let mut cells = vec![
-            format::shortened(&format::printable(text(name)), 50),
+            format::shortened(&format::printable(&label(text(name))), 50),
             bytes(read),
             percent(hits),
             bytes(missed),
@@ -265,7 +289,7 @@ fn regions(status: &MechanismStatus) -> String {
         Align::Right,
         Align::Right,
         Align::Right,
-        Align::Right,
+        Align::Left,
         Align::Left,
     ];
     let heads = heads.into_iter().map(str::to_owned).zip(leans);
@@ -274,13 +298,14 @@ fn regions(status: &MechanismStatus) -> String {
         .iter()
         .map(|node| (format!("node {node}"), Align::Right));
     let mut table = Table::new(heads.chain(pages));
+    let sites = site_labels(&status.sites);
     for region in &status.largest {
         let all: u64 = region.pages.iter().sum();
         let cells = [
             region.pid.to_string(),
             format!("{:x}", region.start),
             bytes(region.bytes),
-            signature::text(region.signature),
+            format::shortened(&format::printable(&label(&sites, region.signature)), 50),
             region.state.clone(),
         ];
         let on = region.pages.iter().map(|&pages| match all {
@@ -343,6 +368,11 @@ mod tests {
                 "before": { "samples": 4000, "local_share": 0.5 },
                 "after": { "samples": 5000, "local_share": 0.95 },
             }),
+            sites: vec![SiteRow {
+                signature: 0xabc,
+                function: Some("load\u{1b}".to_owned()),
+                ..SiteRow::unknown()
+            }],
         }
     }
 
@@ -377,8 +407,8 @@ mod tests {
           pages moved: 4,608, 7 refused; of those asked for after iterations 4,096 are there
           regions: 41 now, 44 in all: 2 far, 3 near
 
-          process          from       size         call site  state    node 0  node 2
-              812  7f3140000000  64.00 MiB  0000000000000abc  sampled  75.0 %  25.0 %
+          process          from       size  call site         state    node 0  node 2
+              812  7f3140000000  64.00 MiB  load\u{1b}        sampled  75.0 %  25.0 %
               812  7f3140000000  64.00 MiB  def0000000000001  watched
         ");
     }
@@ -445,9 +475,9 @@ mod tests {
           file                read    hits    missed  to least recently used
           /data/index\n1  8.00 MiB  62.5 %  3.00 MiB           1.00 MiB less
 
-          call site      read     hits    missed  to least recently used  class
-          0xabc      6.00 MiB   50.0 %  3.00 MiB           1.00 MiB more  looping
-          0x0        2.00 MiB  100.0 %       0 B                0 B less
+          call site       read     hits    missed  to least recently used  class
+          load\u{1b}  6.00 MiB   50.0 %  3.00 MiB           1.00 MiB more  looping
+          unknown     2.00 MiB  100.0 %       0 B                0 B less
         ");
     }
 
