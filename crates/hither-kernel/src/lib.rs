@@ -17,7 +17,7 @@
 //! - [`shared_memory`] without a file, and a [`shared_buffer`] with a descriptor;
 //! - [`syscalls`] past libc's symbols, which the preload library interposes, and past its `errno`;
 //!   [`this_process`]: what a process can find out about itself without libc; `arch`: what depends
-//!   on the processor;
+//!   on the processor; [`notify`]: what systemd is told of this process;
 //! - [`huge_pages`]: an allocator that puts large arrays on huge pages; [`arena`]: memory in frames
 //!   of one size.
 #![allow(unsafe_code)]
@@ -38,6 +38,7 @@ pub mod machine;
 pub mod mapped_files;
 pub mod memory_policy;
 pub mod memory_probe;
+pub mod notify;
 pub mod page_cache;
 pub mod page_faults;
 mod page_map;

@@ -46,34 +46,30 @@ pub struct SourceLocation {
 /// Looks up names in files of this machine.
 #[derive(Clone, Debug)]
 pub struct Symboliser {
-    /// The folder of separate debug information.
-    debug_root: PathBuf,
-    /// The servers of debug information, as debuginfod's clients name them; empty for none.
-    servers: OsString,
-    /// A module without a build-id counts as the recorded one if its file is not newer than this.
-    recorded: SystemTime,
+    places: find::Places,
 }
 
 impl Symboliser {
     /// A symboliser for a program that was recorded from `recorded` on, with debug information
     /// under `/usr/lib/debug`, and from the debuginfod servers that `DEBUGINFOD_URLS` names.
     pub fn new(recorded: SystemTime) -> Self {
-        Symboliser {
+        let places = find::Places {
             debug_root: PathBuf::from("/usr/lib/debug"),
             servers: std::env::var_os(debuginfod::SERVERS).unwrap_or_default(),
             recorded,
-        }
+        };
+        Symboliser { places }
     }
 
     /// Looks for separate debug information under `root`.
     pub fn debug_root(mut self, root: impl Into<PathBuf>) -> Self {
-        self.debug_root = root.into();
+        self.places.debug_root = root.into();
         self
     }
 
     /// Asks these debuginfod servers, separated by spaces, for what this machine does not have.
     pub fn servers(mut self, servers: impl Into<OsString>) -> Self {
-        self.servers = servers.into();
+        self.places.servers = servers.into();
         self
     }
 
@@ -111,7 +107,7 @@ impl Symboliser {
 
     fn module_locations(&self, module: &Module, addresses: &[u64]) -> Vec<SourceLocation> {
         let mut locations = vec![SourceLocation::default(); addresses.len()];
-        let Some(found) = find::debug_file(module, self) else {
+        let Some(found) = find::debug_file(module, &self.places) else {
             return locations;
         };
         // Nobody looks for lines of libc, and to unpack its debug information (`libc6-dbg`) took

@@ -15,7 +15,6 @@ mod http;
 pub mod log;
 pub mod members;
 pub mod metrics;
-pub mod notify;
 mod placement_log;
 pub mod running;
 mod served;

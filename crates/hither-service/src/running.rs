@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hither_analysis::format::bytes;
+use hither_kernel::notify::notify;
 use hither_mount::{Consistency, Mounted};
 use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
@@ -22,7 +23,6 @@ use crate::clients::{self, ClientSocket};
 use crate::control::{self, ControlSocket};
 use crate::error::{Cause, Error, Place};
 use crate::metrics::{self, node};
-use crate::notify::notify;
 use crate::placement_log::PlacementLog;
 use crate::served::{Served, ServedVolume};
 use crate::served_trace::ServedTrace;
@@ -157,7 +157,7 @@ impl Service {
             service.mounts.push(in_file(mounted, place, asked)?);
         }
         let status = status_line(&service.served);
-        notify(&format!("READY=1\nSTATUS={status}"));
+        tell_systemd(&format!("READY=1\nSTATUS={status}"));
         tracing::info!("{status}");
         Ok(service)
     }
@@ -205,7 +205,7 @@ impl Service {
     /// # Errors
     /// A mount is still used, or a log or trace could not be written.
     pub fn end(self) -> Result<Vec<String>, Error> {
-        notify("STOPPING=1");
+        tell_systemd("STOPPING=1");
         drop((self.control, self.clients));
         // The others learn at once that this node goes.
         if let Some(joined) = self.joined {
@@ -387,6 +387,12 @@ fn check_passthrough(served: &ServedSettings, has_disk: bool) -> Result<(), Caus
         return Err("passthrough needs root".into());
     }
     Ok(())
+}
+
+fn tell_systemd(text: &str) {
+    if let Err(error) = notify(text) {
+        tracing::warn!("{error}");
+    }
 }
 
 /// Makes `node` one of a cluster.

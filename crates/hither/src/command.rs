@@ -7,14 +7,20 @@ use clap::{ArgMatches, Command};
 use crate::ui::Ui;
 
 mod advise;
+#[cfg(feature = "cluster")]
 mod cache;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod demo;
 mod doctor;
 mod export;
 mod r#gen;
 mod import;
+#[cfg(not(feature = "cluster"))]
+mod left_out;
+#[cfg(feature = "cluster")]
 mod mount;
+#[cfg(feature = "cluster")]
 mod node;
 pub(crate) mod options;
 mod place;
@@ -29,6 +35,7 @@ mod subcommand;
 mod sweep;
 mod top;
 mod topo;
+#[cfg(feature = "cluster")]
 mod unmount;
 
 use subcommand::Subcommand;
@@ -52,15 +59,27 @@ const fn entry<C: Subcommand>() -> CommandEntry {
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
+    #[cfg(feature = "cluster")]
     entry::<cache::Cache>(),
+    #[cfg(not(feature = "cluster"))]
+    left_out::entry("cache"),
+    #[cfg(feature = "cluster")]
     entry::<cluster::Cluster>(),
+    #[cfg(not(feature = "cluster"))]
+    left_out::entry("cluster"),
     entry::<demo::Demo>(),
     entry::<doctor::Doctor>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
+    #[cfg(feature = "cluster")]
     entry::<mount::Mount>(),
+    #[cfg(not(feature = "cluster"))]
+    left_out::entry("mount"),
+    #[cfg(feature = "cluster")]
     entry::<node::NodeCommand>(),
+    #[cfg(not(feature = "cluster"))]
+    left_out::entry("node"),
     entry::<place::Place>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
@@ -72,7 +91,10 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<sweep::SweepCommand>(),
     entry::<top::Top>(),
     entry::<topo::Topo>(),
+    #[cfg(feature = "cluster")]
     entry::<unmount::Unmount>(),
+    #[cfg(not(feature = "cluster"))]
+    left_out::entry("unmount"),
 ];
 
 /// Adds every command to the parser.

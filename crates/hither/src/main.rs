@@ -17,6 +17,7 @@ mod preload;
 mod python_names;
 mod this_machine;
 mod ui;
+#[cfg(feature = "cluster")]
 mod work_report;
 
 use std::ffi::OsString;

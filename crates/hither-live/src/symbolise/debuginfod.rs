@@ -1,6 +1,6 @@
 //! Debug information from a server of the debuginfod protocol, through elfutils'
-//! `debuginfod-find`: its cache, its settings and its certificates are those that debuggers and perf
-//! use.
+//! `debuginfod-find`: its cache, its settings and its certificates are those that debuggers and
+//! perf use.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -2,10 +2,11 @@
 //!
 //! Candidates are, in order: the file itself if it has debug information, separate debug
 //! information by build-id, by the file's `.gnu_debuglink`, from a debuginfod server, and the file
-//! itself for its ELF symbols. Each must have the recorded build-id. (The link's checksum would do too, but costs a
-//! pass over a file of gigabytes; every debug file of a distribution has a build-id.) Compressed
-//! mini debug information (`.gnu_debugdata`) is not used.
+//! itself for its ELF symbols. Each must have the recorded build-id. (The link's checksum would do
+//! too, but costs a pass over a file of gigabytes; every debug file of a distribution has a
+//! build-id.) Compressed mini debug information (`.gnu_debugdata`) is not used.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use hither_trace::labels::is_runtime;
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
+use super::debuginfod;
 use super::module::Module;
-use super::{Symboliser, debuginfod};
 
 /// A file to read names from.
 pub(super) struct Found {
@@ -35,13 +36,24 @@ struct Headers {
     supplement: Option<(PathBuf, Vec<u8>)>,
 }
 
+/// Where to look for files.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// The folder of separate debug information.
+    pub(super) debug_root: PathBuf,
+    /// The servers of debug information, as debuginfod's clients name them; empty for none.
+    pub(super) servers: OsString,
+    /// A module without a build-id counts as the recorded one if its file is not newer than this.
+    pub(super) recorded: SystemTime,
+}
+
 /// The best file for a module's names. `None` if the file on disk is not the recorded one.
-pub(super) fn debug_file(module: &Module, symboliser: &Symboliser) -> Option<Found> {
-    let Symboliser {
+pub(super) fn debug_file(module: &Module, places: &Places) -> Option<Found> {
+    let Places {
         debug_root,
         servers,
         recorded,
-    } = symboliser;
+    } = places;
     let own = Headers::read(&module.path).filter(|own| {
         own.build_id == module.build_id
             && (!own.build_id.is_empty() || is_older(&module.path, *recorded))

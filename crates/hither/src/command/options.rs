@@ -1,6 +1,7 @@
 //! Arguments that several commands take.
 
 pub(super) mod curves;
+#[cfg(feature = "cluster")]
 pub(super) mod log;
 pub(super) mod parameters;
 pub(super) mod picture;

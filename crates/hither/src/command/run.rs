@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+#[cfg(feature = "cluster")]
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use hither_analysis::format::printable_json;
@@ -26,7 +27,6 @@ use hither_live::{
     AttachOptions, Beside, Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions,
     has_one_node, memory_group,
 };
-use hither_service::metrics;
 use serde_json::Value;
 
 use self::arguments::{KnowledgeArgs, OutputArgs};
@@ -321,10 +321,14 @@ impl Run {
 
     /// Serves the figures of the run, if it is asked for.
     fn serve_metrics(&self, ui: &Ui) -> anyhow::Result<()> {
+        #[cfg(feature = "cluster")]
         if let Some(at) = self.output.metrics {
-            let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
+            let at = hither_service::metrics::run::serve(at)
+                .with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
         }
+        #[cfg(not(feature = "cluster"))]
+        let _ = (self.output.metrics, ui);
         Ok(())
     }
 

@@ -1,5 +1,10 @@
 //! `hither top`: what the runs of `hither run` and the nodes of a cluster cache do, live.
 
+#[cfg(feature = "cluster")]
+mod nodes;
+#[cfg(not(feature = "cluster"))]
+#[path = "top/no_nodes.rs"]
+mod nodes;
 mod screen;
 mod text;
 
@@ -14,12 +19,11 @@ use hither_kernel::machine::{Machine, ThisMachine};
 use hither_live::status::{self, CallSiteNames, Status};
 use signal_hook::low_level::emulate_default_handler;
 
+use self::nodes::Nodes;
 use self::screen::{Next, Screen};
 use self::text::{Seen, text};
 use super::subcommand::Subcommand;
 use crate::ui::{self, Ui};
-use hither_service::status::NodeStatus;
-use hither_service::{client, sockets};
 
 const EXAMPLES: &str = "\
 Shows your runs, mounts and nodes until they have ended. q and Ctrl-C quit
@@ -98,14 +102,10 @@ impl Top {
     }
 
     fn seen(&self, names: &mut CallSiteNames) -> Seen {
-        let sockets = sockets::running();
-        let nodes = sockets.iter().filter_map(|it| client::status(it).ok());
-        let mut nodes: Vec<NodeStatus> = nodes.collect();
-        nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid.0));
         Seen {
             machine: ThisMachine.nodes().unwrap_or_default(),
             runs: self.runs(names),
-            nodes,
+            nodes: Nodes::running(self.pid),
         }
     }
 

@@ -70,7 +70,7 @@ pub(super) fn all(survey: Result<&Capabilities, &io::Error>) -> Vec<Check> {
         part: MOUNTS,
         name: "FUSE",
         needed: false,
-        answer: match hither_mount::obstacle() {
+        answer: match mount_obstacle() {
             None => Ok("can be mounted".to_owned()),
             Some(obstacle) => Err(obstacle),
         },
@@ -78,6 +78,14 @@ pub(super) fn all(survey: Result<&Capabilities, &io::Error>) -> Vec<Check> {
         remedy: "modprobe fuse; install fuse3; chmod 666 /dev/fuse; in a container, pass it on",
     });
     checks
+}
+
+#[cfg(feature = "cluster")]
+use hither_mount::obstacle as mount_obstacle;
+
+#[cfg(not(feature = "cluster"))]
+fn mount_obstacle() -> Option<String> {
+    Some(crate::command::left_out::MESSAGE.to_owned())
 }
 
 fn of_recording() -> Vec<Check> {

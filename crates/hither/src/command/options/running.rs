@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use hither_ids::Pid;
+use hither_kernel::notify::notify;
 use hither_kernel_events::{Cgroup, Mounts, Scope, is_alive};
 use hither_live::observe::Recorded;
 use hither_live::{AttachOptions, Error, FileFilter, FileGlob, RunReport, SessionOptions, attach};
-use hither_service::notify::notify;
 
 use super::recording::{self, RecordingArgs};
 use crate::exit;
-use crate::ui::Ui;
+use crate::ui::{self, Ui};
 
 /// Programs that run already.
 #[derive(Args, Debug)]
@@ -99,6 +99,12 @@ impl Display for Whose {
         let all = self.all.then(|| "--all".to_owned());
         let words = pids.chain(cgroup).chain(unit).chain(container).chain(all);
         to.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+fn tell_systemd(text: &str) {
+    if let Err(error) = notify(text) {
+        ui::print_message(error);
     }
 }
 
@@ -186,7 +192,7 @@ impl RunningArgs {
         let mut is_ready = false;
         let ran = attach(options, || {
             if !std::mem::replace(&mut is_ready, true) {
-                notify("READY=1");
+                tell_systemd("READY=1");
             }
             interrupted.load(Ordering::Relaxed)
                 || until.is_some_and(|until| Instant::now() >= until)
@@ -194,7 +200,7 @@ impl RunningArgs {
                 // A unit that is started anew gets a new one.
                 || cgroup.is_some_and(|(folder, before)| inode(folder) != before)
         });
-        notify("STOPPING=1");
+        tell_systemd("STOPPING=1");
         Ok(ran)
     }
 

@@ -6,9 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use hither_service::values::address;
 
 use crate::ui::Ui;
+
+#[cfg(feature = "cluster")]
+use hither_service::values::address;
+
+#[cfg(not(feature = "cluster"))]
+fn address(_: &str) -> Result<SocketAddr, String> {
+    Err(crate::command::left_out::MESSAGE.to_owned())
+}
 
 /// The options about plans and profiles.
 #[derive(Args, Debug)]

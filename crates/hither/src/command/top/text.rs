@@ -8,12 +8,11 @@ use hither_core::signature;
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
-use hither_service::status::NodeStatus;
 use hither_trace::labels::labels;
 use hither_trace::schema::SiteRow;
 use serde_json::Value;
 
-use crate::command::cache;
+use super::nodes::Nodes;
 
 /// What there is to show.
 pub(super) struct Seen {
@@ -22,7 +21,7 @@ pub(super) struct Seen {
     /// The runs of `hither run`.
     pub(super) runs: Vec<Status>,
     /// The mounts and nodes of a cache.
-    pub(super) nodes: Vec<NodeStatus>,
+    pub(super) nodes: Nodes,
 }
 
 impl Seen {
@@ -35,8 +34,7 @@ impl Seen {
 /// The whole text.
 pub(super) fn text(seen: &Seen) -> String {
     let runs = seen.runs.iter().map(of_run);
-    let caches = seen.nodes.iter().map(cache::status::text);
-    let parts = runs.chain(caches);
+    let parts = runs.chain(seen.nodes.texts());
     parts.fold(of_nodes(&seen.machine), |text, part| text + "\n" + &part)
 }
 
@@ -393,7 +391,7 @@ mod tests {
         let seen = Seen {
             machine: nodes.to_vec(),
             runs: vec![wet],
-            nodes: vec![],
+            nodes: Nodes::default(),
         };
         assert_snapshot!(text(&seen), @r"
           node  CPUs    memory  available
@@ -545,7 +543,7 @@ mod tests {
         let seen = Seen {
             machine: vec![],
             runs: vec![bare],
-            nodes: vec![],
+            nodes: Nodes::default(),
         };
         assert_snapshot!(text(&seen), @r"
           node  CPUs  memory  available

@@ -2,21 +2,25 @@
 //! this.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Tells systemd these assignments, such as `READY=1`, if it wants to know.
-pub fn notify(text: &str) {
-    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = send(&socket, text)
-    {
-        tracing::warn!("NOTIFY_SOCKET={}: {error}", socket.display());
-    }
+///
+/// # Errors
+/// The socket that `NOTIFY_SOCKET` names cannot be reached.
+pub fn notify(text: &str) -> io::Result<()> {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
+        return Ok(());
+    };
+    let named = |error| io::Error::other(format!("NOTIFY_SOCKET={}: {error}", socket.display()));
+    send(&socket, text).map_err(named)
 }
 
 /// A name that starts with `@` is in the abstract namespace.
-fn send(socket: &OsStr, text: &str) -> std::io::Result<()> {
+fn send(socket: &OsStr, text: &str) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
