@@ -9,61 +9,61 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use ureq::tls::{RootCerts, TlsConfig};
+use reqwest::{Client, ClientBuilder, StatusCode};
+use tokio::runtime::{self, Runtime};
 
 use super::packages::{Index, Package, parse_index};
 use crate::{hash, interrupt};
 
+/// How long to wait for a connection, and for the next bytes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
 /// A Debian mirror.
 pub(super) struct Mirror {
     url: String,
-    agent: ureq::Agent,
+    client: Client,
+    /// Requests are made one after the other.
+    runtime: Runtime,
 }
 
 impl Mirror {
-    /// The mirror that `HITHER_LAB_MIRROR` names, else Debian's own; `https_proxy` is honoured.
-    pub(super) fn from_env() -> Self {
+    /// The mirror that `HITHER_LAB_MIRROR` names, else Debian's own; `https_proxy` is honoured, and
+    /// the host's own certificates hold: behind a company's proxy only these work.
+    pub(super) fn from_env() -> Result<Self> {
         let url = std::env::var("HITHER_LAB_MIRROR")
             .unwrap_or_else(|_| "https://deb.debian.org/debian".into());
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(Duration::from_secs(20)))
-            .timeout_global(Some(Duration::from_secs(600)))
-            // The host's own certificates: behind a company's proxy only these work.
-            .tls_config(
-                TlsConfig::builder()
-                    .root_certs(RootCerts::PlatformVerifier)
-                    .build(),
-            )
-            .build();
-        Self {
+        Self::new(&url, Client::builder())
+    }
+
+    fn new(url: &str, client: ClientBuilder) -> Result<Self> {
+        // An error means that there is a provider of algorithms already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = client.connect_timeout(CONNECT_TIMEOUT);
+        Ok(Self {
             url: url.trim_end_matches('/').into(),
-            agent: config.into(),
-        }
+            client: client.read_timeout(SILENCE_MAX).build()?,
+            runtime: runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?,
+        })
     }
 
     fn get(&self, path: &str, mut seen: impl FnMut(u64)) -> Result<Vec<u8>> {
         let url = format!("{}/{path}", self.url);
-        let response = self
-            .agent
-            .get(&url)
-            .call()
-            .map_err(|error| anyhow!(error))
-            .with_context(|| format!("fetching {url}"))?;
-        let mut reader = response.into_body().into_reader();
-        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-        loop {
-            interrupt::check()?;
-            let read = reader
-                .read(&mut buffer)
-                .with_context(|| format!("fetching {url}"))?;
-            if read == 0 {
-                return Ok(bytes);
+        let fetched: Result<_> = self.runtime.block_on(async {
+            let mut response = self.client.get(&url).send().await?.error_for_status()?;
+            let mut bytes = Vec::new();
+            while let Some(chunk) = response.chunk().await? {
+                interrupt::check()?;
+                bytes.extend_from_slice(&chunk);
+                seen(chunk.len() as u64);
             }
-            bytes.extend_from_slice(&buffer[..read]);
-            seen(read as u64);
-        }
+            Ok(bytes)
+        });
+        fetched.with_context(|| format!("fetching {url}"))
     }
 
     /// The index of a suite's `main` section.
@@ -120,10 +120,8 @@ impl Mirror {
 /// than the archive.
 pub(super) fn is_superseded(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        matches!(
-            cause.downcast_ref::<ureq::Error>(),
-            Some(ureq::Error::StatusCode(404))
-        )
+        let answer = cause.downcast_ref::<reqwest::Error>();
+        answer.and_then(reqwest::Error::status) == Some(StatusCode::NOT_FOUND)
     })
 }
 
@@ -205,10 +203,8 @@ mod tests {
 
     /// Ignores a proxy of the environment.
     fn mirror_at(listener: &TcpListener) -> Mirror {
-        Mirror {
-            url: format!("http://{}", listener.local_addr().unwrap()),
-            agent: ureq::Agent::config_builder().proxy(None).build().into(),
-        }
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Mirror::new(&url, Client::builder().no_proxy()).unwrap()
     }
 
     fn xz(bytes: &[u8]) -> Vec<u8> {

@@ -76,7 +76,7 @@ impl Outside {
                 alone: &[],
                 keep: |path| !tools::is_documentation(path),
             };
-            tools::install(&Mirror::from_env(), &wanted, &root, quiet)
+            tools::install(&Mirror::from_env()?, &wanted, &root, quiet)
                 .with_context(|| format!("packages: {list}"))?;
             fs::rename(root.join(tools::VERSIONS), folder.join(tools::VERSIONS))?;
             complete(&root)?;

@@ -86,7 +86,7 @@ impl Tools {
                 alone: &PACKAGES_WITHOUT_DEPENDENCIES,
                 keep,
             };
-            install(&Mirror::from_env(), &wanted, folder, quiet).context(
+            install(&Mirror::from_env()?, &wanted, folder, quiet).context(
                 "setting up the lab's tools from Debian's packages (HITHER_LAB_MIRROR names \
                      another mirror)",
             )
