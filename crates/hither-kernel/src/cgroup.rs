@@ -52,19 +52,10 @@ impl MemoryGroup {
     }
 
     fn find(groups: &str, mounts: &str, total: u64) -> io::Result<Option<MemoryGroup>> {
-        let Some((version, path)) = groups.lines().find_map(own_group) else {
+        let Some((version, folders)) = folders(groups, mounts) else {
             return Ok(None);
         };
-        let Some((root, mount)) = mounts.lines().find_map(|line| mounted(line, version)) else {
-            return Ok(None);
-        };
-        // In a container the mount may show only a part of the tree, and the process's path may be
-        // outside of it.
-        let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
-        let lowest = mount.join(below);
-        let groups = lowest.ancestors();
-        let groups = groups.take_while(|folder| folder.starts_with(&mount));
-        MemoryGroup::tightest(groups, version, total)
+        MemoryGroup::tightest(folders.iter().map(PathBuf::as_path), version, total)
     }
 
     /// Of these, the one with the lowest limit below `total`.
@@ -154,6 +145,30 @@ impl MemoryGroup {
             Version::Two => of("file").saturating_sub(of("shmem")),
         }
     }
+}
+
+/// The folders of the memory groups that this process is in, the lowest first.
+///
+/// # Errors
+/// A file of /proc that could not be read.
+pub fn folders_of_this_process() -> io::Result<Vec<PathBuf>> {
+    let groups = fs::read_to_string("/proc/self/cgroup")?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(folders(&groups, &mounts).map_or(Vec::new(), |(_, folders)| folders))
+}
+
+/// The folders of a process's memory groups, the lowest first, by its /proc/PID/cgroup and
+/// /proc/self/mountinfo.
+fn folders(groups: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
+    let (version, path) = groups.lines().find_map(own_group)?;
+    let (root, mount) = mounts.lines().find_map(|line| mounted(line, version))?;
+    // In a container the mount may show only a part of the tree, and the process's path may be
+    // outside of it.
+    let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
+    let lowest = mount.join(below);
+    let folders = lowest.ancestors();
+    let folders = folders.take_while(|folder| folder.starts_with(&mount));
+    Some((version, folders.map(Path::to_owned).collect()))
 }
 
 fn memory_of_machine() -> io::Result<u64> {

@@ -35,6 +35,9 @@ use crate::ui::{self, Ui};
 /// The size of the file: more than the memory holds, less than twice as much.
 const FILE_BYTES: u64 = 256 << 20;
 
+/// Has the file that `hither demo`, as the program of the demo, reads.
+const READ_VARIABLE: &str = "HITHER_DEMO_READS";
+
 /// How often the program reads the file.
 const PASSES: u32 = 5;
 
@@ -90,10 +93,6 @@ pub(super) struct Demo {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-
-    /// Be the program: read the file so often.
-    #[arg(long, hide = true, requires = "folder")]
-    passes: Option<u32>,
 }
 
 /// What a run of the program came to.
@@ -143,8 +142,8 @@ impl Subcommand for Demo {
     const NAME: &'static str = "demo";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        if let (Some(passes), Some(file)) = (self.passes, &self.folder) {
-            read_again(file, passes)?;
+        if let Some(file) = std::env::var_os(READ_VARIABLE) {
+            read_again(Path::new(&file))?;
             return Ok(ExitCode::SUCCESS);
         }
         match self.outcome(ui) {
@@ -311,8 +310,7 @@ impl Stage {
             }
             command.arg("--").arg(&self.hither);
         }
-        command.args(["demo", "--passes", &PASSES.to_string()]);
-        command.arg(&self.file);
+        command.arg("demo").env(READ_VARIABLE, &self.file);
         command
     }
 
@@ -346,10 +344,10 @@ impl Stage {
     }
 }
 
-/// What the program does: it reads a file from beginning to end, so often.
-fn read_again(file: &Path, passes: u32) -> anyhow::Result<()> {
+/// What the program does: it reads a file from beginning to end, [`PASSES`] times.
+fn read_again(file: &Path) -> anyhow::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    for _ in 0..passes {
+    for _ in 0..PASSES {
         let mut file = File::open(file).with_context(|| file.display().to_string())?;
         while file.read(&mut chunk)? > 0 {}
     }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use hither_kernel::process;
+use hither_kernel::{cgroup, process};
 use signal_hook::consts::SIGKILL;
 
 /// The limit on memory. `hither run` steers where 96 MiB or more are left for files.
@@ -43,11 +43,9 @@ pub(super) enum MemoryLimit {
 impl MemoryLimit {
     /// The first that can be had.
     pub(super) fn find() -> MemoryLimit {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let own = own.lines().find_map(own_group);
-        let folders = own.iter().flat_map(|folder| folder.ancestors());
-        let mut folders = folders.take_while(|folder| folder.starts_with("/sys/fs/cgroup"));
-        if let Some(group) = folders.find_map(|folder| TemporaryGroup::create_in(folder).ok()) {
+        let folders = cgroup::folders_of_this_process().unwrap_or_default();
+        let made = |folder: &PathBuf| TemporaryGroup::create_in(folder).ok();
+        if let Some(group) = folders.iter().find_map(made) {
             return MemoryLimit::Cgroup(group);
         }
         let mut check = MemoryLimit::Scope.command(Path::new("sh"));
@@ -138,36 +136,5 @@ impl Drop for TemporaryGroup {
             }
             thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-/// The memory group that a line of /proc/self/cgroup has, where cgroups are usually mounted. A
-/// hierarchy of version 1 comes before that of version 2, which does not have the controller then.
-fn own_group(line: &str) -> Option<PathBuf> {
-    let mut parts = line.splitn(3, ':');
-    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-    let mount = if controllers.split(',').any(|name| name == "memory") {
-        Path::new("/sys/fs/cgroup/memory")
-    } else if (number, controllers) == ("0", "") {
-        Path::new("/sys/fs/cgroup")
-    } else {
-        return None;
-    };
-    Some(mount.join(path.trim_start_matches('/')))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_own_group_is_found_in_both_versions() {
-        let at = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(own_group("4:memory:/a/b"), at("/sys/fs/cgroup/memory/a/b"));
-        assert_eq!(
-            own_group("0::/user.slice/x"),
-            at("/sys/fs/cgroup/user.slice/x")
-        );
-        assert_eq!(own_group("5:cpu,cpuacct:/a"), None);
     }
 }
