@@ -6,12 +6,12 @@
 use std::fmt::Debug;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::error::Result;
 
 /// An input of a controller, and its time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TimedInput<I> {
     /// CLOCK_MONOTONIC in nanoseconds, minus its value at the start of the run.
     pub(crate) time_ns: u64,
@@ -20,7 +20,7 @@ pub(crate) struct TimedInput<I> {
 }
 
 /// A decision: an order to the actuator, or a note for who reads the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Decision<O, N> {
     Order(O),
@@ -31,7 +31,7 @@ pub(crate) enum Decision<O, N> {
 pub(crate) type DecisionOf<C> = Decision<<C as Controller>::Order, <C as Controller>::Note>;
 
 /// The note of a controller that makes none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum NoNote {}
 
 /// The orders among decisions.
@@ -55,9 +55,9 @@ pub(crate) trait Controller: Sized + Send {
     /// An input; an object with the key `input`.
     type Input: Serialize + DeserializeOwned + Send;
     /// What is to be done; an object with the key `order`.
-    type Order: Serialize + DeserializeOwned + PartialEq + Debug + Send;
+    type Order: Serialize + Debug + Send;
     /// What is worth knowing, and nothing to do; an object with the key `note`.
-    type Note: Serialize + DeserializeOwned + PartialEq + Debug + Send;
+    type Note: Serialize + Debug + Send;
 
     /// A controller at the start of a run.
     fn new(config: &Self::Config) -> Result<Self>;

@@ -230,10 +230,8 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
             controller = Some(C::new(&config)?);
         } else if value.get("order").is_some() || value.get("note").is_some() {
-            let logged: DecisionOf<C> =
-                serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
             let now = decided.next();
-            if now.as_ref() != Some(&logged) {
+            if now.as_ref().is_none_or(|now| as_logged(now) != without_controller(value)) {
                 return Ok(Err(mismatch(&line, now)));
             }
             decisions += 1;
@@ -242,8 +240,12 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
                 return Ok(Err(mismatch(&line, Some(left))));
             }
             if value.get("input").is_some() {
-                let at: TimedInput<C::Input> = serde_json::from_value(value)
-                    .map_err(|error| wrong(number, error.to_string()))?;
+                let time_ns = value["time_ns"]
+                    .as_u64()
+                    .ok_or_else(|| wrong(number, "it has no time_ns".to_owned()))?;
+                let input = serde_json::from_value(value);
+                let input = input.map_err(|error| wrong(number, error.to_string()))?;
+                let at = TimedInput { time_ns, input };
                 let controller = controller
                     .as_mut()
                     .ok_or_else(|| wrong(number, "it does not begin with a header".to_owned()))?;
@@ -261,6 +263,20 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
             decided: format!("{left:?}"),
         })),
     }
+}
+
+/// A decision as a log has it.
+fn as_logged(decision: &impl Serialize) -> Value {
+    let text = serde_json::to_string(decision).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// A line without the name of its controller.
+fn without_controller(mut line: Value) -> Value {
+    if let Some(line) = line.as_object_mut() {
+        line.remove(CONTROLLER);
+    }
+    line
 }
 
 /// 64-bit numbers as hexadecimal strings: most readers of JSON keep 53 bits of a number.

@@ -120,7 +120,7 @@ pub(crate) enum Input {
 }
 
 /// What the actuator is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Switch the recording of faults on or off.
@@ -168,7 +168,7 @@ pub(crate) enum Order {
 }
 
 /// What the controller has found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub(crate) enum Note {
     /// The tier of a region was settled.
@@ -187,7 +187,7 @@ pub(crate) enum Note {
 pub(crate) type Decision = controller::Decision<Order, Note>;
 
 /// The tier of a region, and what led to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Settled {
     pub(crate) pid: Pid,
     pub(crate) start: Address,
@@ -211,7 +211,7 @@ pub(crate) struct Settled {
 }
 
 /// What the policy got at the end of an iteration or a period, and what it wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Judged {
     pub(crate) pid: Pid,
     /// What ended.
@@ -232,7 +232,7 @@ pub(crate) struct TouchedPage {
 }
 
 /// What ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ended {
     /// An iteration, which the program reported or which was detected.
@@ -242,7 +242,7 @@ pub(crate) enum Ended {
 }
 
 /// Pages of one region that are wanted on one node, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Migrate {
     pub(crate) job: u64,
     pub(crate) pid: Pid,

@@ -147,7 +147,7 @@ pub(crate) struct CachedExtent {
 }
 
 /// What the actuator is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Drop a range from the page cache. It may reach beyond the end of the file.
@@ -192,7 +192,7 @@ pub(crate) enum Order {
 }
 
 /// What the controller has found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub(crate) enum Note {
     /// A window of references has ended, with this result.
@@ -209,7 +209,7 @@ pub(crate) enum Note {
 pub(crate) type Decision = controller::Decision<Order, Note>;
 
 /// The misses of the policy in a window of references, and those of LRU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Judged {
     pub(crate) references: u64,
     pub(crate) misses: u64,

@@ -57,7 +57,7 @@ pub(crate) enum Input {
 }
 
 /// What the actuator is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Take a lease on the file.

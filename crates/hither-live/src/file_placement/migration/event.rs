@@ -36,7 +36,7 @@ pub(crate) enum Input {
 }
 
 /// What the actuator is to do. Ranges begin at an offset in the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Look up the nodes of these pages.
@@ -65,7 +65,7 @@ pub(crate) enum Order {
 pub(crate) type Decision = controller::Decision<Order, controller::NoNote>;
 
 /// Consecutive pages of a file, from an offset on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FilePages {
     #[serde(with = "hex")]
     pub(crate) start: u64,
