@@ -231,7 +231,10 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
             controller = Some(C::new(&config)?);
         } else if value.get("order").is_some() || value.get("note").is_some() {
             let now = decided.next();
-            if now.as_ref().is_none_or(|now| as_logged(now) != without_controller(value)) {
+            if now
+                .as_ref()
+                .is_none_or(|now| as_logged(now) != without_controller(value))
+            {
                 return Ok(Err(mismatch(&line, now)));
             }
             decisions += 1;

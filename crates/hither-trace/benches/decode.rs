@@ -36,6 +36,8 @@ impl Sink for Counting {
 
     fn separator(&mut self) {}
 
+    fn left_out(&mut self) {}
+
     fn describe(&mut self, _: Vec<ObjectRow>, _: Vec<SiteRow>, _: Meta) {}
 
     fn add_object(&mut self, _: ObjectRow) -> u32 {

@@ -98,4 +98,6 @@ pub struct Skipped {
     pub maps: u64,
     /// Lines of a text format that only separate records.
     pub separators: u64,
+    /// Records that are no accesses, such as the opening of a file.
+    pub left_out: u64,
 }

@@ -6,11 +6,17 @@
 //! matter. Formats of bare binary numbers have nothing to recognise and must be named.
 
 mod address;
+mod alibaba;
 mod arc;
+mod blkparse;
+mod darshan_dxt;
+mod fio_iolog;
 pub(crate) mod hither;
+mod ibm_cos;
 mod libcachesim_csv;
 mod libcachesim_txt;
 mod lirs;
+mod mooncake;
 mod msr;
 mod oracle_general;
 mod page_counts;
@@ -18,8 +24,11 @@ mod raw;
 mod reader;
 mod spc;
 mod strace;
+mod systor;
+mod tencent;
 mod twitter;
 mod vscsi;
+mod webcachesim;
 
 pub use reader::{Format, RecordKind};
 
@@ -29,22 +38,31 @@ use crate::source::{Head, Input};
 /// The formats, sorted by name.
 pub const FORMATS: &[Format] = &[
     address::FORMAT,
+    alibaba::FORMAT,
     arc::FORMAT,
+    blkparse::FORMAT,
+    darshan_dxt::FORMAT,
+    fio_iolog::FORMAT,
     hither::FORMAT,
+    ibm_cos::FORMAT,
     libcachesim_csv::FORMAT,
     libcachesim_txt::FORMAT,
     lirs::FORMAT,
+    mooncake::FORMAT,
     msr::FORMAT,
     oracle_general::FORMAT,
     page_counts::FORMAT,
     spc::FORMAT,
     strace::FORMAT,
+    systor::FORMAT,
+    tencent::FORMAT,
     twitter::FORMAT,
     raw::U32BE,
     raw::U32LE,
     raw::U64BE,
     raw::U64LE,
     vscsi::FORMAT,
+    webcachesim::FORMAT,
 ];
 
 /// The format of that name.
@@ -137,7 +155,7 @@ mod tests {
             find("nonsense")
                 .unwrap_err()
                 .to_string()
-                .contains("known: address, arc")
+                .contains("known: address, alibaba")
         );
     }
 }

@@ -160,6 +160,8 @@ impl Sink for Importer {
     /// A trace folder has only accesses and marks.
     fn separator(&mut self) {}
 
+    fn left_out(&mut self) {}
+
     fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
         self.described = !objects.is_empty();
         (self.objects, self.sites, self.meta) = (objects, sites, meta);

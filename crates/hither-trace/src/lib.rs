@@ -27,6 +27,7 @@ pub mod labels;
 mod load;
 mod load_options;
 mod meta;
+mod objects;
 mod partial;
 mod private_file;
 mod requests;

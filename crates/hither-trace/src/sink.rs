@@ -28,6 +28,9 @@ pub trait Sink {
     /// Counts a line that only separates records.
     fn separator(&mut self);
 
+    /// Counts a record that is no access, such as the opening of a file.
+    fn left_out(&mut self);
+
     /// Sets all tables at once, before the first request, for formats that have them.
     fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta);
 

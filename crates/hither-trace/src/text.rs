@@ -171,6 +171,23 @@ pub(crate) fn seconds(text: &[u8]) -> Parsed<u64> {
         .ok_or("a time beyond 584 years")
 }
 
+/// A number of sectors of 512 bytes, in bytes.
+pub(crate) fn sectors(text: &[u8]) -> Parsed<u64> {
+    let bytes = decimal(text)?.checked_mul(512);
+    bytes.ok_or("a sector above 2^55")
+}
+
+/// Times since the first one of a trace. An earlier one counts as the first.
+#[derive(Debug, Default)]
+pub(crate) struct SinceFirst(Option<u64>);
+
+impl SinceFirst {
+    /// The time since the first one that was given.
+    pub(crate) fn ns(&mut self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(*self.0.get_or_insert(time_ns))
+    }
+}
+
 /// A hexadecimal number, with or without `0x`.
 pub(crate) fn hexadecimal(text: &[u8]) -> Parsed<u64> {
     let digits = text.strip_prefix(b"0x").unwrap_or(text);

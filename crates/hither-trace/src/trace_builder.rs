@@ -490,6 +490,10 @@ impl Sink for TraceBuilder {
         TraceBuilder::separator(self);
     }
 
+    fn left_out(&mut self) {
+        self.trace.counts.skipped.left_out += 1;
+    }
+
     fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
         TraceBuilder::describe(self, objects, sites, meta);
     }

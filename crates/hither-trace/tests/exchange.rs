@@ -160,7 +160,11 @@ fn an_import_keeps_requests_whole() {
             if counts.total.loads + counts.total.stores == 0 {
                 assert_eq!(imported.rows, counts.total.requests + counts.maps);
             }
-            assert_eq!(from.counts(), to.counts(), "{name}");
+            // A trace folder has accesses and marks alone.
+            let mut counts = *counts;
+            counts.skipped.separators = 0;
+            counts.skipped.left_out = 0;
+            assert_eq!(&counts, to.counts(), "{name}");
             let names = |trace: &Trace| -> Vec<Vec<u8>> {
                 trace
                     .objects()

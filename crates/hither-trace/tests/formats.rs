@@ -98,9 +98,9 @@ fn content_tells_one_format_or_none() {
     let error = read(&[1, 2, 3, 4], None).unwrap_err().to_string();
     assert_eq!(
         error,
-        "input: not in a format that its content tells (address, arc, hither, libcachesim-csv, \
-         lirs, msr, \
-         oracle-general, page-counts, spc, strace, twitter, vscsi); --format names the others"
+        "input: not in a format that its content tells (address, alibaba, arc, blkparse, \
+         darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr, \
+         oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the others"
     );
 }
 
@@ -177,6 +177,144 @@ fn columns_of_csv_mean_what_their_names_say() {
         let error = read(text.as_bytes(), None).unwrap_err().to_string();
         assert!(error.starts_with(problem), "{error}");
     }
+}
+
+#[test]
+fn columns_of_csv_may_be_quoted() {
+    let text =
+        "time,object,size\n0,\"a,b\",9\n1, \"a,b\" ,\"9\"\n2,\"a\"\"b\",9\n3,a\"b,9\n4,a,9\n";
+    assert_eq!(
+        blocks(&read(text.as_bytes(), None).unwrap()),
+        [0, 0, 1, 1, 2]
+    );
+    for (line, problem) in [
+        ("0,\"a,9", "a quotation mark without its other"),
+        ("0,\"a\"b,9", "text behind a quotation mark"),
+        ("0,\"\",9", "no object"),
+        ("0,\"a,b,9\"", "2 fields, not 3"),
+        ("0,\"a\",", "a number is missing"),
+    ] {
+        let text = format!("time,object,size\n{line}\n");
+        let error = read(text.as_bytes(), None).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("input:2: {problem}")), "{error}");
+    }
+    let tabs = "relative_unix\thashed_path_query\timage_type\tresponse_size\ttime_firstbyte\n\
+                0\t241244615\tjpeg\t4900\t1.1e-04\n0\t7\tpng\t1\t2e-05\n";
+    assert_eq!(read(tabs.as_bytes(), None).unwrap().references(), 2);
+    let deleted = "time,object,size,op\n0,a,1,get\n1,a,1,delete\n2,a,1,SET\n";
+    let writes: Vec<bool> = places(&read(deleted.as_bytes(), None).unwrap())
+        .iter()
+        .map(|place| place.2)
+        .collect();
+    assert_eq!(writes, [false, true, true]);
+}
+
+/// A trace with a block of this size.
+fn read_blocks(name: &str, block_bytes: u32) -> Trace {
+    let samples = samples();
+    let (_, bytes) = samples.iter().find(|(format, _)| *format == name).unwrap();
+    let options = LoadOptions {
+        block_bytes,
+        ..LoadOptions::default()
+    };
+    Trace::read(
+        Input::new("input", bytes.as_slice()).unwrap(),
+        Some(name),
+        &options,
+    )
+    .unwrap()
+}
+
+#[test]
+fn requests_of_block_traces_are_ranges_of_their_devices() {
+    // Object, block of 4 KiB, and whether it is written.
+    let expected: [(&str, &[(u32, u32, bool)], &[&str], u64); 7] = [
+        (
+            "alibaba",
+            // A read after a write is no continuation of it.
+            &[
+                (0, 2666, true),
+                (1, 2078, false),
+                (1, 2079, false),
+                (0, 2666, false),
+                (0, 2667, false),
+                (0, 2668, false),
+                (0, 2669, false),
+                (0, 2670, false),
+            ],
+            &["disk 400", "disk 401"],
+            0,
+        ),
+        (
+            "blkparse",
+            &[(0, 2666, true), (1, 2, false), (1, 3, false), (1, 4, false)],
+            &["8,0", "8,1"],
+            2,
+        ),
+        (
+            "darshan-dxt",
+            &[(1, 2, false), (0, 0, true)],
+            &["/out/a b", "/in"],
+            1,
+        ),
+        (
+            "fio-iolog",
+            &[(0, 2, true), (0, 0, false), (1, 1, false), (1, 2, false)],
+            &["/dev/sda", "b"],
+            4,
+        ),
+        (
+            "ibm-cos",
+            &[
+                (0, 0, true),
+                (0, 1, true),
+                (0, 2, true),
+                (0, 1, false),
+                (1, 0, false),
+            ],
+            &["8d4fcda3d675bac9", "95d363d3fbdc0b03"],
+            2,
+        ),
+        (
+            "systor",
+            &[(0, 2, true), (1, 2078, false), (1, 2079, false)],
+            &["LUN 0", "LUN 1"],
+            0,
+        ),
+        (
+            "tencent",
+            &[
+                (0, 2666, true),
+                (1, 2078, false),
+                (1, 2079, false),
+                (0, 2666, false),
+            ],
+            &["volume 1283", "volume 1284"],
+            0,
+        ),
+    ];
+    for (name, places_of, paths, left_out) in expected {
+        let trace = read_blocks(name, 4096);
+        let found: Vec<String> = trace
+            .objects()
+            .iter()
+            .map(|it| it.path_lossy().into())
+            .collect();
+        assert_eq!(found, paths, "{name}");
+        assert_eq!(places(&trace), places_of, "{name}");
+        assert_eq!(trace.counts().skipped.left_out, left_out, "{name}");
+    }
+    let keys = |name| blocks(&sample(name));
+    assert_eq!(keys("mooncake"), [0, 1, 2, 0, 1, 3]);
+    assert_eq!(keys("webcachesim"), [0, 1, 0]);
+    // Ranks are processes, in the order of their starts.
+    let ranks: Vec<u32> = sample("darshan-dxt")
+        .meta()
+        .processes
+        .iter()
+        .map(|it| it.pid)
+        .collect();
+    assert_eq!(ranks, [1, 4]);
 }
 
 #[test]

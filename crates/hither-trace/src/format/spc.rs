@@ -3,14 +3,13 @@
 //! LBA counts sectors of 512 bytes, the size is in bytes and the timestamp in seconds. Further
 //! fields are allowed and ignored.
 
-use rustc_hash::FxHashMap;
-
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::schema::{AccessRow, ObjectRow, RowOp};
+use crate::objects::Objects;
+use crate::schema::{AccessRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, Parsed, decimal, seconds};
+use crate::text::{Lines, Parsed, decimal, seconds, sectors};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -22,10 +21,8 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-const SECTOR_BYTES: u64 = 512;
-
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let mut units: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut units = Objects::<u64>::new();
     let mut lines = Lines::of(input);
     while let Some(line) = lines.next()? {
         if line.bytes.is_empty() {
@@ -33,13 +30,8 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
             continue;
         }
         let (unit, row) = parse(line.bytes).map_err(line.wrong())?;
-        let object = *units.entry(unit).or_insert_with(|| {
-            sink.add_object(ObjectRow {
-                path: format!("ASU {unit}").into_bytes(),
-                first_seen_ns: row.time_ns,
-                ..ObjectRow::default()
-            })
-        });
+        let path = || format!("ASU {unit}").into_bytes();
+        let object = units.number(sink, &unit, row.time_ns, path);
         sink.request(&AccessRow { object, ..row })
             .map_err(line.place())?;
     }
@@ -51,16 +43,13 @@ fn parse(line: &[u8]) -> Parsed<(u64, AccessRow)> {
     const SHAPE: &str = "not `ASU,LBA,size,opcode,timestamp`";
     let mut fields = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut field = || fields.next().ok_or(SHAPE);
-    let (unit, sector, length) = (decimal(field()?)?, decimal(field()?)?, decimal(field()?)?);
+    let (unit, offset, length) = (decimal(field()?)?, sectors(field()?)?, decimal(field()?)?);
     let op = match field()? {
         b"r" | b"R" => RowOp::Read,
         b"w" | b"W" => RowOp::Write,
         _ => return Err("an opcode other than r and w"),
     };
     let time_ns = seconds(field()?)?;
-    let offset = sector
-        .checked_mul(SECTOR_BYTES)
-        .ok_or("an LBA above 2^55")?;
     let row = AccessRow {
         time_ns,
         op,

@@ -14,7 +14,48 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
             "address",
             text("s 0x1fffff50 1\nl 0x1fffff58 1\nl 0x2fffff88 6\nl 0x7fff00001f90 2\n"),
         ),
+        (
+            "alibaba",
+            text(
+                "400,W,10922496,512,1577808000000710\n401,R,8513536,4096,1577808000000903\n\
+                 400,R,10922496,16384,1577808000001760\n",
+            ),
+        ),
         ("arc", text("7 3 0 0\n100 1 0 1\n7 2 5 2\n")),
+        (
+            "blkparse",
+            text(
+                "  8,0    3        1   0.000664000   697  Q   W 21333 + 1 [kjournald]\n\
+                 8,0 3 2 0.000764000 697 D W 21333 + 1 [kjournald]\n\
+                 8,1 0 1 0.001000000 9 Q FWS [a b]\n8,1 0 2 0.002 9 Q RA 16 + 24 [c]\n\
+                 CPU0 (8,0):\n Reads Queued: 1, 12KiB\n",
+            ),
+        ),
+        (
+            "darshan-dxt",
+            text(
+                "# darshan log version: 3.41\n\n# DXT, file_id: 9, file_name: /out/a b\n\
+                 # DXT, rank: 0, hostname: n1\n X_POSIX 1 write 0 0 4096 0.2 0.3\n \
+                 X_MPIIO 1 write 0 0 4096 0.2 0.3\n\
+                 # DXT, file_id: 7, file_name: /in\n X_POSIX 4 read 0 8192 512 0.1 0.15 [2]\n",
+            ),
+        ),
+        (
+            "fio-iolog",
+            text(
+                "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda write 8192 512\n\
+                 /dev/sda read 0 4096\nfio version 3 iolog\n5 b open\n7 b read 4096 8192\n8 b close\n",
+            ),
+        ),
+        (
+            "ibm-cos",
+            text(
+                "1219008 REST.PUT.OBJECT 8d4fcda3d675bac9 10560\n\
+                 1221974 REST.HEAD.OBJECT 39d177fb735ac5df 528\n\
+                 1232488 REST.GET.OBJECT 8d4fcda3d675bac9 10560 4096 8191\n\
+                 1232500 REST.GET.OBJECT 95d363d3fbdc0b03 100\n1232600 REST.DELETE.OBJECT a\n",
+            ),
+        ),
         (
             "libcachesim-csv",
             text(
@@ -24,6 +65,13 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("libcachesim-txt", text("alpha\nbeta\n42\nalpha\n\n042\n")),
         ("lirs", text("7\r\n*\r\n\r\n8\n  7  \n7\n0\n9")),
+        (
+            "mooncake",
+            text(
+                "{\"timestamp\": 0, \"input_length\": 600, \"hash_ids\": [0, 7, 33]}\n\
+                 {\"timestamp\": 9, \"hash_ids\": [0, 7, 8], \"output_length\": 2}\n",
+            ),
+        ),
         (
             "msr",
             text(
@@ -47,6 +95,19 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("strace", text(STRACE)),
         (
+            "systor",
+            text(
+                "Timestamp,Response,IOType,LUN,Offset,Size\n1455592800.000663996,0.000170,W,0,8192,512\n\
+                 1455592800.000857115,,R,1,8513536,4096\n",
+            ),
+        ),
+        (
+            "tencent",
+            text(
+                "1538323200,21333,1,1,1283\n1538323201,16628,8,0,1284\n1538323201,21333,1,0,1283\n",
+            ),
+        ),
+        (
             "twitter",
             text(
                 "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n1,a,b,3,0,5,set,60\n\
@@ -58,6 +119,10 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("u64be", bytes(&|key| key.to_be_bytes().to_vec())),
         ("u64le", bytes(&|key| key.to_le_bytes().to_vec())),
         ("vscsi", bytes(&vscsi_1)),
+        (
+            "webcachesim",
+            text("0 658 4900\n1 312 12600 3 0.5\n2 658 4900\n"),
+        ),
     ]
 }
 

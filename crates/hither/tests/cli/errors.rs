@@ -134,9 +134,10 @@ fn a_file_of_something_else() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: letter.txt: not in a format that its content tells (address, arc, hither,
-      ... libcachesim-csv, lirs, msr, oracle-general, page-counts, spc, strace, twitter, vscsi);
-      ... --format names the others
+    hither: letter.txt: not in a format that its content tells (address, alibaba, arc, blkparse,
+      ... darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr,
+      ... oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the
+      ... others
     ");
 }
 
@@ -203,8 +204,9 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, page-counts,
-      ... spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
+      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv,
+      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, spc, strace, systor,
+      ... tencent, twitter, u32be, u32le, u64be, u64le, vscsi, webcachesim)
 
     For more information, try '--help'.
     "#);
@@ -214,8 +216,9 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, page-counts,
-      ... spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
+      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv,
+      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, spc, strace, systor,
+      ... tencent, twitter, u32be, u32le, u64be, u64le, vscsi, webcachesim)
 
     For more information, try '--help'.
     "#);

@@ -94,8 +94,9 @@ fn keys_say_nothing_about_themselves() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: keys.bin: not in a format that its content tells (address, arc, hither, libcachesim-csv,
-      ... lirs, msr, oracle-general, page-counts, spc, strace, twitter, vscsi); --format names the
+    hither: keys.bin: not in a format that its content tells (address, alibaba, arc, blkparse,
+      ... darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr,
+      ... oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the
       ... others
     ");
     assert_snapshot!(lab.run("hither import --format u64le keys.bin"), @"
@@ -116,7 +117,7 @@ fn keys_say_nothing_about_themselves() {
 
 #[test]
 fn the_formats_are_listed() {
-    assert_snapshot!(Lab::new().run("hither import --help"), @"
+    assert_snapshot!(Lab::new().run("hither import --help"), @r#"
     exit code: 0
     ----- stdout -----
     Convert a trace in another format to a trace folder
@@ -158,13 +159,25 @@ fn the_formats_are_listed() {
     Formats (* has to be named, since the content does not show it):
       address           text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses
       (UCSD)
+      alibaba           CSV, `device_id,opcode,offset,length,timestamp` a request (Alibaba block
+      traces)
       arc               text, `first_block blocks x line` a request (ARC authors, .lis)
+      blkparse          text, `8,0 3 1 0.000664000 697 Q W 21333 + 8 [kjournald]` an event
+      (blkparse)
+      darshan-dxt       text, `X_POSIX rank read segment offset length start end`
+      (darshan-dxt-parser)
+      fio-iolog         text, `file action offset length` after a line `fio version 2 iolog`, or 3
+      (fio)
       hither            folder of Parquet files, as hither record writes it (its accesses.parquet
       also names it)
+      ibm-cos           text, `timestamp REST.GET.OBJECT object size first last` a request (IBM
+      object storage)
       libcachesim-csv   CSV with a line of column names, one of them object, obj_id, key, lbn or id
       (libCacheSim csv)
       libcachesim-txt * text, one key a line, a number or any text (libCacheSim txt)
       lirs              text, one decimal block number a line, `*` separates (LIRS authors)
+      mooncake          JSON lines, `{"timestamp": 0, "hash_ids": [0, 7]}` a prompt (Mooncake, KV
+      caches)
       msr               CSV, `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime` (MSR
       Cambridge)
       oracle-general    binary, 24 bytes a record with time, object, size, next access (libCacheSim
@@ -173,6 +186,9 @@ fn the_formats_are_listed() {
       spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
       WebSearch, Financial)
       strace            log of strace -f, with call sites from -k and files from -y
+      systor            CSV, `Timestamp,Response,IOType,LUN,Offset,Size` a request (SYSTOR 2017)
+      tencent         * CSV, `timestamp,offset,size,iotype,volume` a request, in sectors of 512
+      bytes (Tencent block storage)
       twitter           CSV, `timestamp,key,key size,value size,client,op,TTL` (Twitter cache
       traces, OSDI 2020)
       u32be           * binary, one 32-bit big-endian key a reference (cache2k)
@@ -181,6 +197,7 @@ fn the_formats_are_listed() {
       u64le           * binary, one 64-bit little-endian key a reference
       vscsi             binary, a SCSI command a record, versions 1 and 2 (VMware vscsiStats,
       CloudPhysics)
+      webcachesim     * text, `time id size [feature ...]` (webcachesim, LRB, AdaptSize)
 
     Examples:
       hither import OLTP.lis.zst -o oltp.hither
@@ -191,5 +208,5 @@ fn the_formats_are_listed() {
     sim, stat and advise also read these formats as they are.
 
     ----- stderr -----
-    ");
+    "#);
 }

@@ -118,6 +118,7 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
         "skipped": {
           "empty": 0,
           "in_kernel": 0,
+          "left_out": 0,
           "maps": 0,
           "merged": 0,
           "separators": 0

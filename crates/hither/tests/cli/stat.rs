@@ -81,6 +81,7 @@ fn the_document_names_its_trace() {
         "skipped": {
           "empty": 0,
           "in_kernel": 0,
+          "left_out": 0,
           "maps": 0,
           "merged": 0,
           "separators": 0
@@ -125,6 +126,7 @@ fn the_document_counts_requests_and_bytes() {
         "skipped": {
           "empty": 0,
           "in_kernel": 0,
+          "left_out": 0,
           "maps": 0,
           "merged": 0,
           "separators": 0
