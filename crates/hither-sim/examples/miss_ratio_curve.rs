@@ -44,7 +44,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn the_optimum_keeps_a_part_of_a_loop_and_lru_none_of_it() {
-    main().expect("the loop is simulated");
     let curves = simulate(&a_loop().unwrap()).unwrap();
     let hits = |curve: &MissRatioCurve, blocks: u32| {
         let mut cells = curve.cells.iter();

@@ -53,7 +53,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn each_block_is_referenced_twice() {
-    main().expect("it is written");
     let folder = tempfile::tempdir().unwrap();
     let stats = statistics(&folder.path().join("trace")).unwrap();
     assert_eq!((stats.references, stats.blocks), (512, 256));
