@@ -177,3 +177,8 @@ impl Drop for File {
         }
     }
 }
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -42,3 +42,8 @@ pub use random::Random;
 pub use replacement::Replacement;
 pub use spec::{Spec, SpecError};
 pub use topology::Topology;
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

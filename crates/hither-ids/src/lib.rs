@@ -187,3 +187,8 @@ impl KernelNode {
             .filter(move |node| node.mask().is_some_and(|bit| nodes & bit != 0))
     }
 }
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

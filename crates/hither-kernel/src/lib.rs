@@ -62,3 +62,8 @@ pub mod userfaultfd;
 pub mod writable_memory;
 
 pub use page_size::{PAGE_BYTES_MIN, page_bytes};
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -12,6 +12,9 @@ use hither_ids::{Address, Pid, Tid};
 use crate::file_id::{FileId, Inode};
 use crate::memory_policy::{Bind, BindMode};
 
+/// Paths are relative to the working folder: newer architectures have calls that say so alone.
+const HERE: usize = libc::AT_FDCWD as isize as usize;
+
 fn checked(result: isize) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| -result as i32)
 }
@@ -118,13 +121,12 @@ pub fn set_policy(bind: Bind) -> Result<(), i32> {
 
 /// `openat` relative to the working folder, close-on-exec.
 pub fn open(path: &CStr, flags: i32) -> Result<i32, i32> {
-    let at = libc::AT_FDCWD as isize as usize;
     let flags = (flags | libc::O_CLOEXEC) as usize;
     // SAFETY: the path is NUL-terminated and outlives the call.
     let result = unsafe {
         syscall(
             libc::SYS_openat,
-            [at, path.as_ptr() as usize, flags, 0, 0, 0],
+            [HERE, path.as_ptr() as usize, flags, 0, 0, 0],
         )
     };
     checked(result).map(|fd| fd as i32)
@@ -134,9 +136,9 @@ pub fn open(path: &CStr, flags: i32) -> Result<i32, i32> {
 /// process's root, and on no file system that is mounted `noexec`.
 pub fn is_loadable(path: &CStr) -> bool {
     let mode = (libc::R_OK | libc::X_OK) as usize;
-    let arguments = [path.as_ptr() as usize, mode, 0, 0, 0, 0];
+    let arguments = [HERE, path.as_ptr() as usize, mode, 0, 0, 0];
     // SAFETY: the path is NUL-terminated and outlives the call.
-    unsafe { syscall(libc::SYS_access, arguments) == 0 }
+    unsafe { syscall(libc::SYS_faccessat, arguments) == 0 }
 }
 
 /// Whether this process, or one that it has come from, has given up all further rights. Only then
@@ -180,16 +182,16 @@ pub fn userfaultfd() -> Result<i32, i32> {
 /// `readlink`: how many bytes of the target went into `buffer`.
 pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize, i32> {
     let arguments = [
+        HERE,
         path.as_ptr() as usize,
         buffer.as_mut_ptr() as usize,
         buffer.len(),
         0,
         0,
-        0,
     ];
     // SAFETY: the path is NUL-terminated, and the kernel writes at most buffer.len() bytes into the
     // buffer.
-    checked(unsafe { syscall(libc::SYS_readlink, arguments) })
+    checked(unsafe { syscall(libc::SYS_readlinkat, arguments) })
 }
 
 /// `read`.
@@ -273,15 +275,15 @@ pub fn is_single_threaded() -> bool {
     let mut buffer = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let path = c"/proc/self/task";
     let arguments = [
+        HERE,
         path.as_ptr() as usize,
         buffer.as_mut_ptr() as usize,
         0,
         0,
         0,
-        0,
     ];
     // SAFETY: the path is NUL-terminated, and the buffer is one stat long.
-    let result = unsafe { syscall(libc::SYS_stat, arguments) };
+    let result = unsafe { syscall(libc::SYS_newfstatat, arguments) };
     // SAFETY: zeroed memory is a valid stat, and the kernel filled it or left it.
     let links = unsafe { buffer.assume_init() }.st_nlink;
     // The folder itself, its own name for itself, and one of each thread.

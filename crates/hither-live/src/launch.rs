@@ -268,8 +268,9 @@ mod tests {
         let spaced = folder.path().join("a b.so");
         std::fs::write(&good, "").expect("written");
         std::fs::write(&spaced, "").expect("written");
-        std::fs::create_dir(folder.path().join("x86_64")).expect("made");
-        std::fs::write(folder.path().join("x86_64/a.so"), "").expect("written");
+        let own = folder.path().join(preload::PLATFORMS[0]);
+        std::fs::create_dir(&own).expect("made");
+        std::fs::write(own.join("a.so"), "").expect("written");
         assert!(check_preload(&good).is_ok());
         assert!(check_preload(&folder.path().join("$PLATFORM/a.so")).is_ok());
         for bad in [

@@ -21,3 +21,8 @@ mod writings;
 
 pub use attributes::{Consistency, error_number};
 pub use session::{MountError, MountSettings, Mounted, obstacle, unmount};
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -7,3 +7,8 @@ pub mod mesh;
 pub mod random;
 pub mod tls;
 pub mod view;
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -20,3 +20,8 @@ pub mod readers;
 pub mod source;
 pub mod store;
 pub mod volume;
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

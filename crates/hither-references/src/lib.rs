@@ -354,6 +354,11 @@ impl<O: Copy + PartialEq> Reported<O> {
     }
 }
 
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

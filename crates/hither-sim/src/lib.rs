@@ -23,3 +23,8 @@ pub use references::References;
 pub use sample::{Estimate, Refusal};
 pub use size::{Size, SizeError};
 pub use stack::{Curve, Stack};
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

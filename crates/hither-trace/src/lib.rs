@@ -63,3 +63,8 @@ pub use stats::{Concentration, RankedRow, Sharing, SharingCounts, Stats};
 pub use trace::Trace;
 pub use trace_builder::TraceBuilder;
 pub use writer::Writer;
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -5,6 +5,8 @@
 mod adding_a_policy;
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/published.rs"]
+mod published;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -7,11 +7,7 @@ use crate::epilogue::Epilogue;
 pub const PLATFORMS: [&str; 1] = [std::env::consts::ARCH];
 
 /// `e_machine` of the programs of this machine.
-pub const ELF_MACHINE: u16 = if cfg!(target_arch = "aarch64") {
-    libc::EM_AARCH64
-} else {
-    libc::EM_NONE
-};
+pub const ELF_MACHINE: u16 = libc::EM_NONE;
 
 /// Where a signal handler returns to: not known.
 pub const SIGNAL_RETURN: [u8; 0] = [];
