@@ -1,0 +1,557 @@
+#!/usr/bin/env python3
+"""What services.py has its guest do: a Debian service under its own unit, with and without
+hither-run@, under load. Prints a line of JSON for each result.
+
+    guest.py SERVICE bytes ROUNDS      what is read from storage, by turns without and with hither
+    guest.py SERVICE lifecycle         start, reload, log rotation, crashes, restart, stop, purge
+
+The loads are synthetic, and made to show the mechanism at work: data of more than the memory limit,
+read in a loop, beside requests for a part that fits.
+"""
+
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+UNIT_FOLDER = Path("/etc/systemd/system")
+# What a unit may restrict, and must after hither has come as before.
+HARDENING = (
+    "ProtectSystem ProtectHome NoNewPrivileges SystemCallFilter MemoryDenyWriteExecute PrivateTmp "
+    "PrivateDevices RestrictNamespaces RestrictAddressFamilies CapabilityBoundingSet Type User "
+    "ReadWritePaths ExecStart ExecReload Environment Restart"
+).split()
+
+
+def say(**fields) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def run(*words, check=True, user=None, **options) -> str:
+    """The output of a command."""
+    if user:
+        words = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *words)
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
+    if check and done.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def show(unit: str, name: str) -> str:
+    return run("systemctl", "show", "--value", "-p", name, unit).strip()
+
+
+def wait_for(what, seconds: float) -> float | None:
+    """How long it took until `what` was so. None if it was not so in time."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        if what():
+            return round(time.monotonic() - began, 2)
+        time.sleep(0.05)
+    return None
+
+
+def drop_caches() -> None:
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def read_bytes(unit: str) -> int:
+    """What the kernel has read from storage for a unit since it was started."""
+    group = show(unit, "ControlGroup")
+    try:
+        text = Path(f"/sys/fs/cgroup{group}/io.stat").read_text()
+    except OSError:
+        return 0
+    return sum(int(number) for number in re.findall(r"rbytes=(\d+)", text))
+
+
+def disk_bytes() -> int:
+    """What all of the machine has read from its disk."""
+    for line in Path("/proc/diskstats").read_text().splitlines():
+        words = line.split()
+        if words[2] == "vda":
+            return int(words[5]) * 512
+    raise SystemExit("there is no vda")
+
+
+class Service:
+    """One service. `unit` is the one with the processes."""
+
+    unit: str
+    limit_mib: int
+    options = ""
+    rotation: str | None = None
+    log: str | None = None
+
+    def prepare(self) -> None:
+        """Makes its data. The service runs, without a limit."""
+
+    def load(self) -> dict:
+        """The load whose bytes count."""
+        raise NotImplementedError
+
+    def request(self) -> bool:
+        """One request, and whether its answer was right. An error is an answer that was not."""
+        raise NotImplementedError
+
+    @property
+    def agent(self) -> str:
+        return f"hither-run@{self.unit.removesuffix('.service')}.service"
+
+    def limit(self) -> None:
+        """Gives it a memory limit, and counts what it reads."""
+        folder = UNIT_FOLDER / f"{self.unit}.d"
+        folder.mkdir(parents=True, exist_ok=True)
+        text = f"[Service]\nMemoryMax={self.limit_mib}M\nMemorySwapMax=0\nIOAccounting=yes\n"
+        (folder / "limit.conf").write_text(text)
+        folder = UNIT_FOLDER / "hither-run@.service.d"
+        folder.mkdir(exist_ok=True)
+        (folder / "count.conf").write_text("[Service]\nIOAccounting=yes\nMemoryAccounting=yes\n")
+        run("systemctl", "daemon-reload")
+
+    def answers(self) -> bool:
+        try:
+            return self.request()
+        except Exception:
+            return False
+
+    def is_steered(self) -> bool:
+        return show(self.agent, "ActiveState") == "active"
+
+    def start(self) -> None:
+        run("systemctl", "start", self.unit)
+        if wait_for(self.answers, 60) is None:
+            raise SystemExit(run("journalctl", "-n", "40", "-u", self.unit))
+
+    def steer(self, on: bool) -> None:
+        """As docs/services has it."""
+        environment = Path(f"/etc/hither/run-{self.unit.removesuffix('.service')}.env")
+        environment.unlink(missing_ok=True)
+        if self.options:
+            environment.write_text(f'HITHER_OPTIONS="{self.options}"\n')
+        run("systemctl", "enable" if on else "disable", self.agent)
+
+    def measure(self, way: str) -> None:
+        run("systemctl", "stop", self.unit)
+        self.steer(way == "hither")
+        drop_caches()
+        self.start()
+        if way == "hither" and wait_for(self.is_steered, 20) is None:
+            raise SystemExit(run("journalctl", "-n", "40", "-u", self.agent))
+        service, agent, disk = read_bytes(self.unit), read_bytes(self.agent), disk_bytes()
+        began = time.monotonic()
+        figures = self.load()
+        seconds = time.monotonic() - began
+        say(
+            service=type(self).__name__.lower(),
+            way=way,
+            seconds=round(seconds, 2),
+            service_bytes=read_bytes(self.unit) - service,
+            agent_bytes=read_bytes(self.agent) - agent,
+            disk_bytes=disk_bytes() - disk,
+            agent_cpu_ms=int(show(self.agent, "CPUUsageNSec") or 0) // 1_000_000
+            if way == "hither" else 0,
+            agent_memory_bytes=int(show(self.agent, "MemoryPeak"))
+            if way == "hither" else 0,
+            **figures,
+        )
+        if way == "hither":
+            run("systemctl", "stop", self.agent)
+            said = run("journalctl", "-o", "cat", "-n", "8", "-u", self.agent)
+            say(service=type(self).__name__.lower(), said=said.splitlines())
+
+
+class Nginx(Service):
+    """Files of 1 MiB: a crawler fetches all of them in turn, visitors a tenth of them."""
+
+    unit = "nginx.service"
+    limit_mib = 192
+    rotation = "/etc/logrotate.d/nginx"
+    log = "/var/log/nginx/access.log"
+    files = 320
+    passes = 5
+
+    def prepare(self) -> None:
+        folder = Path("/var/www/html/data")
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(self.files):
+            head = f"{number:08}".encode()
+            (folder / str(number)).write_bytes(head + os.urandom(MIB - len(head)))
+
+    def fetch(self, server, number: int) -> bool:
+        server.request("GET", f"/data/{number}")
+        body = server.getresponse().read()
+        return len(body) == MIB and body.startswith(f"{number:08}".encode())
+
+    def load(self) -> dict:
+        wrong = []
+        visits = 0
+        over = threading.Event()
+
+        def visit() -> None:
+            nonlocal visits
+            draw = random.Random(1)
+            server = http.client.HTTPConnection("127.0.0.1", timeout=60)
+            while not over.is_set():
+                if not self.fetch(server, draw.randrange(self.files // 10)):
+                    wrong.append("visitor")
+                visits += 1
+                time.sleep(0.02)
+
+        visitor = threading.Thread(target=visit)
+        visitor.start()
+        server = http.client.HTTPConnection("127.0.0.1", timeout=60)
+        for _ in range(self.passes):
+            for number in range(self.files):
+                if not self.fetch(server, number):
+                    wrong.append(number)
+        over.set()
+        visitor.join()
+        return {"wrong": len(wrong), "visits": visits}
+
+    def request(self) -> bool:
+        server = http.client.HTTPConnection("127.0.0.1", timeout=10)
+        return self.fetch(server, random.randrange(self.files))
+
+
+class PostgreSQL(Service):
+    """A table that is scanned again and again, beside lookups by key in another."""
+
+    limit_mib = 320
+    rotation = "/etc/logrotate.d/postgresql-common"
+    scans = 6
+
+    def __init__(self) -> None:
+        version = max(path.name for path in Path("/etc/postgresql").iterdir())
+        self.unit = f"postgresql@{version}-main.service"
+        self.log = f"/var/log/postgresql/postgresql-{version}-main.log"
+
+    def sql(self, text: str) -> str:
+        return run("psql", "-qAtX", "-c", text, user="postgres", cwd="/")
+
+    def prepare(self) -> None:
+        run("pgbench", "-iq", "-s", "30", user="postgres", cwd="/")
+        self.sql("create table hot as select * from pgbench_accounts where aid <= 200000")
+        self.sql("create index on hot (aid)")
+        self.sql("vacuum analyze")
+        self.sql("checkpoint")
+
+    def load(self) -> dict:
+        wrong = 0
+        Path("/tmp/lookup.sql").write_text(
+            "\\set aid random(1, 200000)\nselect abalance from hot where aid = :aid;\n"
+        )
+        words = "setpriv --reuid=postgres --regid=postgres --init-groups pgbench -n -c 1 -T 600"
+        lookups = subprocess.Popen(
+            [*words.split(), "-R", "200", "-f", "/tmp/lookup.sql"], cwd="/",
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for _ in range(self.scans):
+            said = self.sql(
+                "set max_parallel_workers_per_gather = 0; set jit = off;"
+                "select count(*), sum(aid) from pgbench_accounts"
+            )
+            wrong += said.strip() != "3000000|4500001500000"
+        is_alive = lookups.poll() is None
+        lookups.terminate()
+        lookups.wait()
+        return {"wrong": wrong + (not is_alive)}
+
+    def request(self) -> bool:
+        aid = random.randrange(1, 3000000)
+        return self.sql(f"select aid from pgbench_accounts where aid = {aid}").strip() == str(aid)
+
+
+class MariaDB(Service):
+    """InnoDB as Debian sets it up, which reads its files past the page cache (O_DIRECT)."""
+
+    unit = "mariadb.service"
+    limit_mib = 320
+    rotation = "/etc/logrotate.d/mariadb"
+    engine = "InnoDB"
+    rows = 1 << 19
+    scans = 6
+
+    def sql(self, text: str, database="test") -> str:
+        return run("mariadb", "-NB", "-e", text, database)
+
+    def prepare(self) -> None:
+        self.sql("create database if not exists test", "mysql")
+        self.sql(
+            "create table data (id int primary key, pad varbinary(800) not null)"
+            f" engine={self.engine}"
+        )
+        self.sql(
+            f"insert into data select seq, repeat(random_bytes(40), 16) from seq_1_to_{self.rows}"
+        )
+        self.sql("flush tables")
+
+    def load(self) -> dict:
+        wrong = 0
+        for _ in range(self.scans):
+            said = self.sql("select count(*), sum(length(pad)) from data where pad <> ''")
+            wrong += said.split() != [str(self.rows), str(self.rows * 640)]
+        return {"wrong": wrong}
+
+    def request(self) -> bool:
+        key = random.randrange(1, self.rows)
+        return self.sql(f"select id from data where id = {key}").strip() == str(key)
+
+
+class Aria(MariaDB):
+    """A table of MariaDB's engine that reads by the page cache."""
+
+    engine = "Aria"
+
+
+class Redis(Service):
+    """Snapshots of 200 MB of values, beside a program whose file is cached."""
+
+    unit = "redis-server.service"
+    limit_mib = 900
+    options = "--no-cache"
+    rotation = "/etc/logrotate.d/redis-server"
+    log = "/var/log/redis/redis-server.log"
+    keys = 200_000
+    snapshots = 3
+    neighbour = Path("/var/tmp/neighbour")
+    neighbour_mib = 448
+
+    def redis(self, *words) -> str:
+        return run("redis-cli", *words).strip()
+
+    def prepare(self) -> None:
+        self.neighbour.write_bytes(os.urandom(self.neighbour_mib * MIB))
+        self.redis("config", "set", "save", "")
+        lua = (
+            "math.randomseed(1) for i = 1, ARGV[1] do local t = {} for j = 1, 125 do"
+            " t[j] = struct.pack('>d', math.random()) end"
+            " redis.call('set', 'key:' .. i, table.concat(t)) end"
+        )
+        self.redis("eval", lua, "0", str(self.keys))
+        self.redis("save")
+
+    def load(self) -> dict:
+        """Snapshots, as clients ask for them. Then the neighbour reads its file anew."""
+        self.redis("config", "set", "save", "")
+        self.neighbour.read_bytes()
+        for _ in range(self.snapshots):
+            self.redis("bgsave")
+            while "rdb_bgsave_in_progress:1" in self.redis("info", "persistence"):
+                time.sleep(0.05)
+        os.sync()
+        before = disk_bytes()
+        self.neighbour.read_bytes()
+        wrong = self.redis("dbsize") != str(self.keys)
+        return {"wrong": int(wrong), "neighbour_bytes": disk_bytes() - before}
+
+    def request(self) -> bool:
+        return self.redis("strlen", f"key:{random.randrange(1, self.keys)}") == "1000"
+
+
+SERVICES = {one.__name__.lower(): one for one in (Nginx, PostgreSQL, MariaDB, Aria, Redis)}
+
+
+class Load(threading.Thread):
+    """Requests, one after the other, until `end`."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self.service = service
+        self.over = threading.Event()
+        self.answered = 0
+        self.failed: list[str] = []
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                if not self.service.request():
+                    self.failed.append("a wrong answer")
+            except (Exception, SystemExit) as error:
+                self.failed.append(str(error)[:200])
+            self.answered += 1
+            time.sleep(0.005)
+
+    def end(self) -> dict:
+        self.over.set()
+        self.join()
+        return {"requests": self.answered, "failed": len(self.failed), "why": self.failed[:1]}
+
+
+def lifecycle(service: Service) -> None:
+    unit, agent = service.unit, service.agent
+    name = type(service).__name__.lower()
+    plain = {key: show(unit, key) for key in HARDENING}
+    plain_process = process(unit)
+
+    def pid() -> str:
+        return show(unit, "MainPID")
+
+    def agent_pid() -> str:
+        return show(agent, "MainPID")
+
+    def step(what: str, is_right, **fields) -> None:
+        say(service=name, step=what, ok=bool(is_right), **fields)
+
+    def under_load(what: str, action, is_right) -> None:
+        """Requests go on before, during and after it, and all of them are answered."""
+        load = Load(service)
+        load.start()
+        time.sleep(1)
+        fields = action() or {}
+        time.sleep(2)
+        fields |= load.end()
+        step(what, is_right() and not fields["failed"] and fields["requests"], **fields)
+
+    service.steer(True)
+    run("systemctl", "restart", unit)
+    step("start", wait_for(service.is_steered, 20) is not None and service.answers())
+    step(
+        "the unit's own settings are as before",
+        {key: show(unit, key) for key in HARDENING} == plain and process(unit) == plain_process,
+        settings={key: value[:60] for key, value in plain.items() if value not in ("", "no")},
+        process=plain_process,
+    )
+
+    was = pid(), agent_pid()
+
+    def same() -> bool:
+        return (pid(), agent_pid()) == was and service.is_steered()
+
+    if show(unit, "CanReload") == "yes":
+        under_load("reload", lambda: run("systemctl", "reload", unit) and None, same)
+    else:
+        step("reload", True, why="the unit has none")
+
+    def rotate() -> dict:
+        log = Path(service.log) if service.log else None
+        before = log.stat().st_ino if log and log.exists() else None
+        run("logrotate", "-f", service.rotation)
+        after = log.stat().st_ino if log and log.exists() else None
+        return {"log_before": before, "log_after": after}
+
+    under_load("log rotation", rotate, same)
+
+    was = pid(), agent_pid()
+
+    def kill_agent() -> dict:
+        run("systemctl", "kill", "-s", "KILL", agent)
+        back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
+        return {"agent_is_back_s": back}
+
+    under_load(
+        "kill -9 of the agent", kill_agent,
+        lambda: pid() == was[0] and service.is_steered() and agent_pid() != was[1],
+    )
+
+    was = pid(), agent_pid()
+    os.kill(int(was[0]), signal.SIGKILL)
+    by_itself = wait_for(lambda: pid() not in ("0", was[0]) and service.answers(), 15)
+    if by_itself is None:
+        run("systemctl", "start", unit)
+        wait_for(service.answers, 60)
+    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
+    step(
+        "kill -9 of the service", back is not None and service.answers(),
+        unit_starts_it_again_s=by_itself, agent_is_back_s=back,
+    )
+
+    was = pid(), agent_pid()
+    run("systemctl", "restart", unit)
+    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
+    step("restart", back is not None and wait_for(service.answers, 60) is not None,
+         agent_is_back_s=back)
+
+    was = pid(), agent_pid()
+    under_load(
+        "stop of the agent alone", lambda: run("systemctl", "stop", agent) and None,
+        lambda: pid() == was[0] and show(agent, "ActiveState") == "inactive",
+    )
+    run("systemctl", "start", agent)
+    run("systemctl", "stop", unit)
+    gone = wait_for(lambda: show(agent, "ActiveState") == "inactive", 20)
+    step("stop", gone is not None and show(agent, "Result") == "success", agent_ends_s=gone)
+
+    # What enabling has left, and a purge while the service runs.
+    service.start()
+    wait_for(service.is_steered, 20)
+    was = pid(), agent_pid()
+
+    def purge() -> dict:
+        run("dpkg", "--purge", "hither")
+        return {"left": run("find", "/etc/systemd/system", "/etc/hither", "-name", "*hither*",
+                            "-not", "-name", "hither-run@.service.d", check=False).split()}
+
+    under_load("purge of the package", purge,
+               lambda: pid() == was[0] and not Path(f"/proc/{was[1]}").exists())
+    run("dpkg", "-i", "/job/hither.deb")
+    said = run("journalctl", "-o", "cat", "-u", agent)
+    say(service=name, said=said.splitlines()[-60:])
+
+
+def process(unit: str) -> dict:
+    """What the kernel says of how the unit's main process is restricted."""
+    pid = show(unit, "MainPID")
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = dict(re.findall(r"^(NoNewPrivs|Seccomp|CapBnd|Uid):\s+(.*)$", status, re.M))
+    found["hither"] = "hither" in Path(f"/proc/{pid}/maps").read_text()
+    return found
+
+
+def refusals() -> None:
+    """A service without a limit, and one without processes: hither-run@ says why it does nothing,
+    and the service goes on."""
+    for unit in ("cron", "postgresql"):
+        run("systemctl", "start", unit)
+        run("systemctl", "start", f"hither-run@{unit}", check=False)
+        wait_for(lambda: show(f"hither-run@{unit}", "ActiveState") in ("failed", "inactive"), 20)
+        said = run("journalctl", "-o", "cat", "-u", f"hither-run@{unit}").splitlines()
+        say(
+            service=unit, step="refused",
+            ok=show(f"hither-run@{unit}", "ActiveState") == "failed"
+            and show(unit, "ActiveState") == "active",
+            said=said,
+        )
+        run("systemctl", "stop", unit, f"hither-run@{unit}")
+
+
+def main() -> None:
+    name, what, *more = sys.argv[1:]
+    run("dpkg", "-i", "/job/hither.deb")
+    if name == "refusals":
+        return refusals()
+    if name == "restic":
+        import restic
+
+        return restic.main(what, *more)
+    service = SERVICES[name]()
+    run("systemctl", "start", service.unit)
+    wait_for(lambda: show(service.unit, "ActiveState") == "active", 60)
+    time.sleep(1)
+    service.prepare()
+    service.limit()
+    run("systemctl", "restart", service.unit)
+    wait_for(service.answers, 60)
+    if what == "lifecycle":
+        return lifecycle(service)
+    for round_ in range(int(more[0])):
+        for way in ("plain", "hither") if round_ % 2 == 0 else ("hither", "plain"):
+            service.measure(way)
+    undo = UNIT_FOLDER / f"{service.unit}.wants"
+    service.steer(False)
+    say(service=name, step="disabled, nothing is left", ok=not undo.exists())
+
+
+if __name__ == "__main__":
+    main()

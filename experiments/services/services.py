@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Debian's services under their own units, steered by hither-run@: what they read from storage
+without and with it, and whether reload, log rotation, crashes, restart and stop go as before.
+
+Makes a Debian root with PostgreSQL, MariaDB, nginx, redis and restic from Debian's packages, and
+boots it in QEMU, with systemd as process 1 and cgroup v2; with KVM where it is to be had, else by
+TCG, under which times mean nothing. guest.py says what is done there. The guest's disk is limited
+to 200 MiB a second. Bytes are the kernel's: io.stat of the unit's cgroup, and /proc/diskstats.
+
+Needs root, mmdebstrap, QEMU, mke2fs, a Debian mirror once, and the .deb of `packaging/build`.
+
+    python3 services.py --deb DIR/hither_0.1.0_amd64.deb --work /var/tmp/services --rounds 5 \\
+        --raw services.jsonl nginx postgresql mariadb aria redis restic
+    python3 services.py --deb FILE --work /var/tmp/services --lifecycle --raw lifecycle.jsonl nginx
+    python3 services.py --table services.jsonl
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+HERE = Path(__file__).resolve().parent
+SUITE = "trixie"
+MIRROR = os.environ.get("HITHER_LAB_MIRROR", "http://deb.debian.org/debian")
+PACKAGES = (
+    "systemd-sysv,dbus,linux-image-amd64,initramfs-tools,zstd,procps,udev,python3,logrotate,nginx,"
+    "redis-server,postgresql,postgresql-contrib,mariadb-server,restic,kmod,cron,util-linux-extra"
+)
+MEMORY_MIB = 1280
+DISK_MIB = 6144
+DISK_READS_MIB_S = 200
+TIMEOUT_S = 3600
+SERVICES = ["nginx", "postgresql", "mariadb", "aria", "redis", "restic"]
+
+
+def image(work: Path) -> None:
+    """The guest's disk, its kernel and its initial file system."""
+    if (work / "debian.img").exists():
+        return
+    root = work / "debian"
+    shutil.rmtree(root, ignore_errors=True)
+    subprocess.run(
+        ["mmdebstrap", "--variant=apt", f"--include={PACKAGES}", SUITE, root, MIRROR], check=True
+    )
+    shutil.copy2(next((root / "boot").glob("vmlinuz-*")), work / "vmlinuz")
+    shutil.copy2(next((root / "boot").glob("initrd.img-*")), work / "initrd")
+    # Each run starts its service itself.
+    units = ["nginx", "redis-server", "postgresql", "mariadb", "cron"]
+    subprocess.run(["systemctl", f"--root={root}", "disable", *units], check=True)
+    (root / "etc/systemd/system/job.service").write_text(
+        "[Unit]\nAfter=multi-user.target\n"
+        "[Service]\nType=oneshot\nStandardOutput=file:/dev/ttyS1\nStandardError=file:/dev/ttyS1\n"
+        "ExecStart=/bin/sh -c 'stty raw -echo < /dev/ttyS1; mkdir -p /job;"
+        " tar -C /job -xf /dev/vdb && cd /job && sh job.sh; echo \"{\\\"end\\\": $?}\";"
+        " poweroff -f'\nTimeoutStartSec=infinity\n"
+    )
+    subprocess.run(["systemctl", f"--root={root}", "add-wants", "multi-user.target", "job"],
+                   check=True)
+    partial = work / "debian.partial"
+    partial.unlink(missing_ok=True)
+    subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, partial, f"{DISK_MIB}M"],
+                   check=True)
+    partial.rename(work / "debian.img")
+    shutil.rmtree(root)
+
+
+def has_kvm() -> bool:
+    """Whether the machine lends its processor's virtualisation."""
+    try:
+        with open("/dev/kvm", "r+b", buffering=0) as device:
+            return fcntl.ioctl(device, 0xAE00) == 12
+    except OSError:
+        return False
+
+
+def guest(options, arguments: str):
+    """Boots a guest that does one job, and gives its results as they come."""
+    work = options.work
+    job = work / "job.tar"
+    script = work / "job.sh"
+    script.write_text(f"uname -r\nexec python3 guest.py {arguments}\n")
+    with tarfile.open(job, "w") as archive:
+        archive.add(script, "job.sh")
+        archive.add(options.deb, "hither.deb")
+        for name in ("guest.py", "restic.py"):
+            archive.add(HERE / name, name)
+    # A disk has whole sectors.
+    os.truncate(job, (job.stat().st_size + MIB - 1) // MIB * MIB)
+    results = work / "results"
+    results.write_bytes(b"")
+    accelerator = "kvm" if has_kvm() and not options.tcg else "tcg"
+    command = ["nice", "-n", "5", "qemu-system-x86_64", "-accel", accelerator, "-m",
+               f"{MEMORY_MIB}M", "-smp", "2", "-cpu", "host" if accelerator == "kvm" else "max"]
+    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-kernel", f"{work}/vmlinuz", "-initrd", f"{work}/initrd"]
+    command += ["-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off"]
+    command += ["-serial", f"file:{work}/console", "-serial", f"file:{results}"]
+    limit = f"throttling.bps-read={DISK_READS_MIB_S * MIB}"
+    for name, rest in (("debian.img", f"snapshot=on,cache=unsafe,{limit}"), ("job.tar", "")):
+        command += ["-drive", f"file={work}/{name},format=raw,if=virtio,{rest}".rstrip(",")]
+    command += ["-device", "virtio-rng-pci"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + TIMEOUT_S
+    pending = ""
+    try:
+        with results.open(errors="replace") as file:
+            while True:
+                over = process.poll() is not None or time.monotonic() > deadline
+                pending += file.read()
+                *lines, pending = pending.split("\n")
+                for line in lines:
+                    if line.startswith('{"end"'):
+                        if line != '{"end": 0}':
+                            sys.exit(f"the job failed: {line}")
+                        return
+                    yield accelerator, line
+                if over:
+                    console = (work / "console").read_text(errors="replace")
+                    sys.exit(f"the guest ended early: {pending}\n{console[-2000:]}")
+                time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure(options) -> None:
+    digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    about = {
+        "build": options.build,
+        "deb_sha256": digest(options.deb),
+        "scripts_sha256": [digest(HERE / name) for name in ("guest.py", "restic.py")],
+        "suite": SUITE,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    failed = 0
+    for service in options.services:
+        what = "lifecycle" if options.lifecycle else f"bytes {options.rounds}"
+        for accelerator, line in guest(options, f"{service} {what}"):
+            try:
+                result = json.loads(line)
+            except ValueError:
+                print(f"{service}: {line}", flush=True)
+                about["kernel"] = line if "-amd64" in line else about.get("kernel")
+                continue
+            failed += result.get("ok") is False or bool(result.get("wrong"))
+            print(json.dumps(result), flush=True)
+            with options.raw.open("a") as file:
+                record = result | {"about": about | {"accelerator": accelerator}}
+                file.write(json.dumps(record) + "\n")
+    sys.exit(f"{failed} steps failed" if failed else 0)
+
+
+def table(raw: Path) -> None:
+    """Medians, and the median of the ratios of pairs with their range."""
+    runs = [json.loads(line) for line in raw.read_text().splitlines()]
+    print("| service | read, MiB: plain | hither | bytes of plain | seconds of plain "
+          "| the agent's CPU, % | its memory, MiB |\n|---|--:|--:|--:|--:|--:|--:|")
+    for service in dict.fromkeys(run["service"] for run in runs):
+        ways = {
+            way: [run for run in runs if run["service"] == service and run.get("way") == way]
+            for way in ("plain", "hither")
+        }
+        pairs = list(zip(ways["plain"], ways["hither"]))
+        if not pairs:
+            continue
+
+        def ratios(key: str) -> str:
+            all_ = sorted(steered[key] / max(plain[key], 1) for plain, steered in pairs)
+            return f"{statistics.median(all_):.2f} ({all_[0]:.2f}-{all_[-1]:.2f})"
+
+        def median(way: str, figure) -> float:
+            return statistics.median(figure(run) for run in ways[way])
+
+        # What the service's own neighbour reads anew, where that is the question.
+        key = "neighbour_bytes" if "neighbour_bytes" in pairs[0][0] else "service_bytes"
+        mib = lambda run: (run[key] + (run["agent_bytes"] if key == "service_bytes" else 0)) / MIB
+        cpu = median("hither", lambda run: run["agent_cpu_ms"] / run["seconds"] / 10)
+        memory = median("hither", lambda run: run["agent_memory_bytes"] / MIB)
+        print(f"| {service} | {median('plain', mib):.0f} | {median('hither', mib):.0f} "
+              f"| {ratios(key)} | {ratios('seconds')} | {cpu:.1f} | {memory:.0f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("services", nargs="*", default=SERVICES, help=f"of {', '.join(SERVICES)}")
+    parser.add_argument("--deb", type=Path, help="the package")
+    parser.add_argument("--build", default="", help="the commit that it was built from")
+    parser.add_argument("--work", type=Path, default=Path("/var/tmp/services"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lifecycle", action="store_true", help="the steps, and no bytes")
+    parser.add_argument("--tcg", action="store_true", help="no KVM")
+    parser.add_argument("--raw", type=Path, default=Path("services.jsonl"), help="results go here")
+    parser.add_argument("--table", type=Path, help="print the table of these results")
+    options = parser.parse_args()
+    if options.table:
+        return table(options.table)
+    options.work.mkdir(parents=True, exist_ok=True)
+    image(options.work)
+    measure(options)
+
+
+if __name__ == "__main__":
+    main()
