@@ -61,28 +61,68 @@ def wait_for(what, seconds: float) -> float | None:
     return None
 
 
-def drop_caches() -> None:
+def evict(*folders: str) -> None:
+    """Drops the files of these folders from the page cache, and no other's."""
     os.sync()
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+    for folder in folders:
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            if path.is_file() and not path.is_symlink():
+                descriptor = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(descriptor)
+
+
+def read(path: Path) -> None:
+    """Reads a file, and keeps nothing of it."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(MIB):
+            pass
+
+
+def disk() -> tuple[int, int]:
+    """The disk with the root: major and minor."""
+    device = os.stat("/").st_dev
+    return os.major(device), os.minor(device)
+
+
+def group_file(unit: str, controller: str, name: str) -> str:
+    """The content of a file of a unit's cgroup, of version 2 or 1. Empty if it has none."""
+    group = show(unit, "ControlGroup").lstrip("/")
+    for root in (f"/sys/fs/cgroup/{controller}", "/sys/fs/cgroup"):
+        try:
+            return (Path(root) / group / name).read_text() if group else ""
+        except OSError:
+            continue
+    return ""
 
 
 def read_bytes(unit: str) -> int:
-    """What the kernel has read from storage for a unit since it was started."""
-    group = show(unit, "ControlGroup")
-    try:
-        text = Path(f"/sys/fs/cgroup{group}/io.stat").read_text()
-    except OSError:
-        return 0
-    return sum(int(number) for number in re.findall(r"rbytes=(\d+)", text))
+    """What the kernel has read from the disk for a unit since it was started."""
+    major, minor = disk()
+    text = group_file(unit, "", "io.stat")
+    found = re.search(rf"^{major}:{minor} .*?rbytes=(\d+)", text, re.M)
+    if not found:
+        text = group_file(unit, "blkio", "blkio.throttle.io_service_bytes")
+        found = re.search(rf"^{major}:{minor} Read (\d+)", text, re.M)
+    return int(found[1]) if found else 0
+
+
+def memory_peak_bytes(unit: str) -> int:
+    """The most memory that a unit has had, page cache included."""
+    return int(
+        group_file(unit, "", "memory.peak")
+        or group_file(unit, "memory", "memory.max_usage_in_bytes")
+        or 0
+    )
 
 
 def disk_bytes() -> int:
     """What all of the machine has read from its disk."""
     for line in Path("/proc/diskstats").read_text().splitlines():
         words = line.split()
-        if words[2] == "vda":
+        if (int(words[0]), int(words[1])) == disk():
             return int(words[5]) * 512
-    raise SystemExit("there is no vda")
+    raise SystemExit("the disk is not in /proc/diskstats")
 
 
 class Service:
@@ -90,6 +130,7 @@ class Service:
 
     unit: str
     limit_mib: int
+    folders: tuple[str, ...]
     options = ""
     rotation: str | None = None
     log: str | None = None
@@ -113,7 +154,7 @@ class Service:
         """Gives it a memory limit, and counts what it reads."""
         folder = UNIT_FOLDER / f"{self.unit}.d"
         folder.mkdir(parents=True, exist_ok=True)
-        text = f"[Service]\nMemoryMax={self.limit_mib}M\nMemorySwapMax=0\nIOAccounting=yes\n"
+        text = f"[Service]\nMemoryMax={self.limit_mib}M\nIOAccounting=yes\n"
         (folder / "limit.conf").write_text(text)
         folder = UNIT_FOLDER / "hither-run@.service.d"
         folder.mkdir(exist_ok=True)
@@ -145,7 +186,7 @@ class Service:
     def measure(self, way: str) -> None:
         run("systemctl", "stop", self.unit)
         self.steer(way == "hither")
-        drop_caches()
+        evict(*self.folders)
         self.start()
         if way == "hither" and wait_for(self.is_steered, 20) is None:
             raise SystemExit(run("journalctl", "-n", "40", "-u", self.agent))
@@ -162,7 +203,7 @@ class Service:
             disk_bytes=disk_bytes() - disk,
             agent_cpu_ms=int(show(self.agent, "CPUUsageNSec") or 0) // 1_000_000
             if way == "hither" else 0,
-            agent_memory_bytes=int(show(self.agent, "MemoryPeak"))
+            agent_memory_bytes=memory_peak_bytes(self.agent)
             if way == "hither" else 0,
             **figures,
         )
@@ -176,6 +217,7 @@ class Nginx(Service):
     """Files of 1 MiB: a crawler fetches all of them in turn, visitors a tenth of them."""
 
     unit = "nginx.service"
+    folders = ("/var/www",)
     limit_mib = 192
     rotation = "/etc/logrotate.d/nginx"
     log = "/var/log/nginx/access.log"
@@ -229,6 +271,7 @@ class PostgreSQL(Service):
     """A table that is scanned again and again, beside lookups by key in another."""
 
     limit_mib = 320
+    folders = ("/var/lib/postgresql",)
     rotation = "/etc/logrotate.d/postgresql-common"
     scans = 6
 
@@ -277,6 +320,7 @@ class MariaDB(Service):
     """InnoDB as Debian sets it up, which reads its files past the page cache (O_DIRECT)."""
 
     unit = "mariadb.service"
+    folders = ("/var/lib/mysql",)
     limit_mib = 320
     rotation = "/etc/logrotate.d/mariadb"
     engine = "InnoDB"
@@ -319,6 +363,7 @@ class Redis(Service):
     """Snapshots of 200 MB of values, beside a program whose file is cached."""
 
     unit = "redis-server.service"
+    folders = ("/var/lib/redis", "/var/tmp/neighbour")
     limit_mib = 900
     options = "--no-cache"
     rotation = "/etc/logrotate.d/redis-server"
@@ -345,14 +390,14 @@ class Redis(Service):
     def load(self) -> dict:
         """Snapshots, as clients ask for them. Then the neighbour reads its file anew."""
         self.redis("config", "set", "save", "")
-        self.neighbour.read_bytes()
+        read(self.neighbour)
         for _ in range(self.snapshots):
             self.redis("bgsave")
             while "rdb_bgsave_in_progress:1" in self.redis("info", "persistence"):
                 time.sleep(0.05)
         os.sync()
         before = disk_bytes()
-        self.neighbour.read_bytes()
+        read(self.neighbour)
         wrong = self.redis("dbsize") != str(self.keys)
         return {"wrong": int(wrong), "neighbour_bytes": disk_bytes() - before}
 
@@ -392,7 +437,7 @@ class Load(threading.Thread):
 def lifecycle(service: Service) -> None:
     unit, agent = service.unit, service.agent
     name = type(service).__name__.lower()
-    plain = {key: show(unit, key) for key in HARDENING}
+    plain = settings(unit)
     plain_process = process(unit)
 
     def pid() -> str:
@@ -416,10 +461,13 @@ def lifecycle(service: Service) -> None:
 
     service.steer(True)
     run("systemctl", "restart", unit)
-    step("start", wait_for(service.is_steered, 20) is not None and service.answers())
+    steered = wait_for(service.is_steered, 20)
+    step("start", steered is not None and service.answers(), agent_is_there_s=steered)
+    if steered is None:
+        raise SystemExit(run("journalctl", "-u", agent))
     step(
         "the unit's own settings are as before",
-        {key: show(unit, key) for key in HARDENING} == plain and process(unit) == plain_process,
+        settings(unit) == plain and process(unit) == plain_process,
         settings={key: value[:60] for key, value in plain.items() if value not in ("", "no")},
         process=plain_process,
     )
@@ -498,6 +546,11 @@ def lifecycle(service: Service) -> None:
     run("dpkg", "-i", "/job/hither.deb")
     said = run("journalctl", "-o", "cat", "-u", agent)
     say(service=name, said=said.splitlines()[-60:])
+
+
+def settings(unit: str) -> dict:
+    """Without what ExecStart= and its like say of the last run."""
+    return {key: show(unit, key).split(" ; start_time")[0] for key in HARDENING}
 
 
 def process(unit: str) -> dict:

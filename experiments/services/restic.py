@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from guest import MIB, disk_bytes, drop_caches, run, say, show, wait_for
+from guest import MIB, disk_bytes, evict, read, run, say, show, wait_for
 
 UNIT = "restic-backup.service"
 SOURCE = Path("/srv/data")
@@ -82,8 +82,8 @@ def is_whole() -> bool:
 
 def measure(way: str) -> None:
     fresh(way)
-    drop_caches()
-    NEIGHBOUR.read_bytes()
+    evict(str(SOURCE), str(NEIGHBOUR))
+    read(NEIGHBOUR)
     began = time.monotonic()
     # The last figures of a unit that has ended are in its journal alone.
     disk = disk_bytes()
@@ -94,7 +94,7 @@ def measure(way: str) -> None:
     ended = wait_for(lambda: show(AGENT, "ActiveState") == "inactive", 20)
     os.sync()
     before = disk_bytes()
-    NEIGHBOUR.read_bytes()
+    read(NEIGHBOUR)
     again = disk_bytes() - before
     say(
         service="restic", way=way, seconds=round(seconds, 2), neighbour_bytes=again,
