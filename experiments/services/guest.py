@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 
 MIB = 1 << 20
+# By when a unit has started or ended. An emulated processor is slow.
+START_S = 180
 UNIT_FOLDER = Path("/etc/systemd/system")
 # What a unit may restrict, and must after hither has come as before.
 HARDENING = (
@@ -172,7 +174,7 @@ class Service:
 
     def start(self) -> None:
         run("systemctl", "start", self.unit)
-        if wait_for(self.answers, 60) is None:
+        if wait_for(self.answers, START_S) is None:
             raise SystemExit(run("journalctl", "-n", "40", "-u", self.unit))
 
     def steer(self, on: bool) -> None:
@@ -188,7 +190,7 @@ class Service:
         self.steer(way == "hither")
         evict(*self.folders)
         self.start()
-        if way == "hither" and wait_for(self.is_steered, 20) is None:
+        if way == "hither" and wait_for(self.is_steered, START_S) is None:
             raise SystemExit(run("journalctl", "-n", "40", "-u", self.agent))
         service, agent, disk = read_bytes(self.unit), read_bytes(self.agent), disk_bytes()
         began = time.monotonic()
@@ -455,13 +457,13 @@ def lifecycle(service: Service) -> None:
         load.start()
         time.sleep(1)
         fields = action() or {}
-        time.sleep(2)
+        time.sleep(1)
         fields |= load.end()
         step(what, is_right() and not fields["failed"] and fields["requests"], **fields)
 
     service.steer(True)
     run("systemctl", "restart", unit)
-    steered = wait_for(service.is_steered, 20)
+    steered = wait_for(service.is_steered, START_S)
     step("start", steered is not None and service.answers(), agent_is_there_s=steered)
     if steered is None:
         raise SystemExit(run("journalctl", "-u", agent))
@@ -495,7 +497,7 @@ def lifecycle(service: Service) -> None:
 
     def kill_agent() -> dict:
         run("systemctl", "kill", "-s", "KILL", agent)
-        back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
+        back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), START_S)
         return {"agent_is_back_s": back}
 
     under_load(
@@ -508,8 +510,8 @@ def lifecycle(service: Service) -> None:
     by_itself = wait_for(lambda: pid() not in ("0", was[0]) and service.answers(), 15)
     if by_itself is None:
         run("systemctl", "start", unit)
-        wait_for(service.answers, 60)
-    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
+        wait_for(service.answers, START_S)
+    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), START_S)
     step(
         "kill -9 of the service", back is not None and service.answers(),
         unit_starts_it_again_s=by_itself, agent_is_back_s=back,
@@ -517,8 +519,8 @@ def lifecycle(service: Service) -> None:
 
     was = pid(), agent_pid()
     run("systemctl", "restart", unit)
-    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), 20)
-    step("restart", back is not None and wait_for(service.answers, 60) is not None,
+    back = wait_for(lambda: service.is_steered() and agent_pid() not in ("0", was[1]), START_S)
+    step("restart", back is not None and wait_for(service.answers, START_S) is not None,
          agent_is_back_s=back)
 
     was = pid(), agent_pid()
@@ -528,12 +530,12 @@ def lifecycle(service: Service) -> None:
     )
     run("systemctl", "start", agent)
     run("systemctl", "stop", unit)
-    gone = wait_for(lambda: show(agent, "ActiveState") == "inactive", 20)
+    gone = wait_for(lambda: show(agent, "ActiveState") == "inactive", START_S)
     step("stop", gone is not None and show(agent, "Result") == "success", agent_ends_s=gone)
 
     # What enabling has left, and a purge while the service runs.
     service.start()
-    wait_for(service.is_steered, 20)
+    wait_for(service.is_steered, START_S)
     was = pid(), agent_pid()
 
     def purge() -> dict:
@@ -568,7 +570,7 @@ def refusals() -> None:
     for unit in ("cron", "postgresql"):
         run("systemctl", "start", unit)
         run("systemctl", "start", f"hither-run@{unit}", check=False)
-        wait_for(lambda: show(f"hither-run@{unit}", "ActiveState") in ("failed", "inactive"), 20)
+        wait_for(lambda: show(f"hither-run@{unit}", "ActiveState") in ("failed", "inactive"), START_S)
         said = run("journalctl", "-o", "cat", "-u", f"hither-run@{unit}").splitlines()
         say(
             service=unit, step="refused",
@@ -590,12 +592,12 @@ def main() -> None:
         return restic.main(what, *more)
     service = SERVICES[name]()
     run("systemctl", "start", service.unit)
-    wait_for(lambda: show(service.unit, "ActiveState") == "active", 60)
+    wait_for(lambda: show(service.unit, "ActiveState") == "active", START_S)
     time.sleep(1)
     service.prepare()
     service.limit()
     run("systemctl", "restart", service.unit)
-    wait_for(service.answers, 60)
+    wait_for(service.answers, START_S)
     if what == "lifecycle":
         return lifecycle(service)
     for round_ in range(int(more[0])):

@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from guest import MIB, disk_bytes, evict, read, run, say, show, wait_for
+from guest import MIB, START_S, disk_bytes, evict, read, run, say, show, wait_for
 
 UNIT = "restic-backup.service"
 SOURCE = Path("/srv/data")
@@ -91,7 +91,7 @@ def measure(way: str) -> None:
     seconds = time.monotonic() - began
     result = show(UNIT, "Result")
     backup = disk_bytes() - disk
-    ended = wait_for(lambda: show(AGENT, "ActiveState") == "inactive", 20)
+    ended = wait_for(lambda: show(AGENT, "ActiveState") == "inactive", START_S)
     os.sync()
     before = disk_bytes()
     read(NEIGHBOUR)
@@ -119,20 +119,20 @@ def lifecycle() -> None:
 
     def begin() -> str:
         run("systemctl", "start", "--no-block", UNIT)
-        wait_for(lambda: show(UNIT, "ExecMainPID") not in ("0", before), 20)
+        wait_for(lambda: show(UNIT, "ExecMainPID") not in ("0", before), START_S)
         return show(UNIT, "ExecMainPID")
 
     def end() -> bool:
-        wait_for(lambda: show(UNIT, "ActiveState") in ("inactive", "failed"), 120)
+        wait_for(lambda: show(UNIT, "ActiveState") in ("inactive", "failed"), START_S)
         return show(UNIT, "Result") == "success"
 
     before = ""
     fresh("hither")
     before = begin()
-    active = wait_for(lambda: show(AGENT, "ActiveState") == "active", 10)
+    active = wait_for(lambda: show(AGENT, "ActiveState") == "active", START_S)
     step("the agent is there before restic", active is not None)
     step("the backup is whole", end() and is_whole())
-    gone = wait_for(lambda: show(AGENT, "LoadState") == "not-found", 20)
+    gone = wait_for(lambda: show(AGENT, "LoadState") == "not-found", START_S)
     step("the agent ends with it", gone is not None, agent_ends_s=gone)
 
     fresh("hither")
@@ -145,7 +145,7 @@ def lifecycle() -> None:
     before = begin()
     time.sleep(0.5)
     run("systemctl", "stop", UNIT)
-    gone = wait_for(lambda: show(AGENT, "LoadState") == "not-found", 20)
+    gone = wait_for(lambda: show(AGENT, "LoadState") == "not-found", START_S)
     step("stop", gone is not None, agent_ends_s=gone)
 
     fresh("hither")

@@ -82,8 +82,8 @@ def image(work: Path) -> None:
 
 
 def prepare_job(options, arguments: str) -> Path:
-    """The folder with what is to be done."""
-    job = options.work / "job"
+    """The folder with what is to be done. Each job has its own: several guests may run at once."""
+    job = options.work / "-".join(arguments.split()[:2])
     shutil.rmtree(job, ignore_errors=True)
     job.mkdir()
     (job / "job.sh").write_text(f"uname -r\nexec python3 guest.py {arguments}\n")
@@ -93,32 +93,32 @@ def prepare_job(options, arguments: str) -> Path:
     return job
 
 
-def guest(options, job: Path) -> tuple[list, Path]:
-    """A machine of its own: cgroup v2."""
-    work = options.work
-    archive = work / "job.tar"
+def guest(work: Path, job: Path) -> list:
+    """What boots it."""
+    archive = job.with_suffix(".tar")
     subprocess.run(["tar", "-C", job, "-cf", archive, "."], check=True)
     # A disk has whole sectors.
     os.truncate(archive, (archive.stat().st_size + MIB - 1) // MIB * MIB)
-    results = work / "results"
     command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", f"{MEMORY_MIB}M"]
     # TCG executes string instructions byte by byte (lab/src/guest/qemu.rs).
     command += ["-smp", "2", "-cpu", "max,erms=off,fsrm=off,la57=off,smap=off,pku=off"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     command += ["-kernel", f"{work}/vmlinuz", "-initrd", f"{work}/initrd"]
     command += ["-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off "
-                "tsc=reliable nowatchdog"]
-    command += ["-serial", f"file:{work}/console", "-serial", f"file:{results}"]
+                "tsc=reliable nowatchdog no_timer_check"]
+    command += ["-serial", f"file:{job}/console", "-serial", f"file:{job}/results"]
     limit = f"throttling.bps-read={DISK_READS_MIB_S * MIB}"
-    for name, rest in (("debian.img", f",snapshot=on,cache=unsafe,{limit}"), ("job.tar", "")):
-        command += ["-drive", f"file={work}/{name},format=raw,if=virtio{rest}"]
-    return [*command, "-device", "virtio-rng-pci"], results
+    disks = [f"file={work}/debian.img,snapshot=on,cache=unsafe,{limit}", f"file={archive}"]
+    for disk in disks:
+        command += ["-drive", f"{disk},format=raw,if=virtio"]
+    return [*command, "-device", "virtio-rng-pci"]
 
 
 def results_of(options, arguments: str):
     """Boots a machine that does one job, and gives its lines as they come."""
     job = prepare_job(options, arguments)
-    command, results = guest(options, job)
+    command = guest(options.work, job)
+    results = job / "results"
     results.write_bytes(b"")
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + TIMEOUT_S
@@ -137,7 +137,7 @@ def results_of(options, arguments: str):
                         return
                     yield line
                 if over:
-                    console = (options.work / "console").read_text(errors="replace")
+                    console = (job / "console").read_text(errors="replace")
                     sys.exit(f"the machine ended early: {pending}\n{console[-2000:]}")
                 time.sleep(0.2)
     finally:
