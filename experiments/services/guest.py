@@ -74,6 +74,13 @@ def evict(*folders: str) -> None:
                 os.close(descriptor)
 
 
+def fill(path: Path, mib: int, skip_mib: int = 0) -> None:
+    """Makes a file of bytes that nothing compresses: those of the third disk, from some MiB on. An
+    emulated processor would make them slowly."""
+    run("dd", "if=/dev/vdc", f"of={path}", "bs=1M", "iflag=direct", f"count={mib}",
+        f"skip={skip_mib}")
+
+
 def read(path: Path) -> None:
     """Reads a file, and keeps nothing of it."""
     with path.open("rb", buffering=0) as file:
@@ -230,8 +237,9 @@ class Nginx(Service):
         folder = Path("/var/www/html/data")
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(self.files):
-            head = f"{number:08}".encode()
-            (folder / str(number)).write_bytes(head + os.urandom(MIB - len(head)))
+            fill(folder / str(number), 1, number)
+            with (folder / str(number)).open("r+b") as file:
+                file.write(f"{number:08}".encode())
 
     def fetch(self, server, number: int) -> bool:
         server.request("GET", f"/data/{number}")
@@ -325,6 +333,7 @@ class MariaDB(Service):
     folders = ("/var/lib/mysql",)
     limit_mib = 320
     rotation = "/etc/logrotate.d/mariadb"
+    log = "/var/log/mysql/error.log"
     engine = "InnoDB"
     rows = 1 << 19
     scans = 6
@@ -333,6 +342,9 @@ class MariaDB(Service):
         return run("mariadb", "-NB", "-e", text, database)
 
     def prepare(self) -> None:
+        # Debian's goes to the journal, where there is nothing to rotate.
+        log = f"[mariadbd]\nlog_error={self.log}\n"
+        Path("/etc/mysql/mariadb.conf.d/99-log.cnf").write_text(log)
         self.sql("create database if not exists test", "mysql")
         self.sql(
             "create table data (id int primary key, pad varbinary(800) not null)"
@@ -379,7 +391,7 @@ class Redis(Service):
         return run("redis-cli", *words).strip()
 
     def prepare(self) -> None:
-        self.neighbour.write_bytes(os.urandom(self.neighbour_mib * MIB))
+        fill(self.neighbour, self.neighbour_mib)
         self.redis("config", "set", "save", "")
         lua = (
             "math.randomseed(1) for i = 1, ARGV[1] do local t = {} for j = 1, 125 do"
@@ -569,16 +581,13 @@ def refusals() -> None:
     and the service goes on."""
     for unit in ("cron", "postgresql"):
         run("systemctl", "start", unit)
-        run("systemctl", "start", f"hither-run@{unit}", check=False)
-        wait_for(lambda: show(f"hither-run@{unit}", "ActiveState") in ("failed", "inactive"), START_S)
-        said = run("journalctl", "-o", "cat", "-u", f"hither-run@{unit}").splitlines()
-        say(
-            service=unit, step="refused",
-            ok=show(f"hither-run@{unit}", "ActiveState") == "failed"
-            and show(unit, "ActiveState") == "active",
-            said=said,
-        )
-        run("systemctl", "stop", unit, f"hither-run@{unit}")
+        agent = f"hither-run@{unit}"
+        run("systemctl", "start", agent, check=False)
+        wait_for(lambda: show(agent, "ActiveState") in ("failed", "inactive"), START_S)
+        is_right = show(agent, "ActiveState") == "failed" and show(unit, "ActiveState") == "active"
+        said = run("journalctl", "-o", "cat", "-u", agent).splitlines()
+        say(service=unit, step="refused", ok=is_right, said=said)
+        run("systemctl", "stop", unit, agent)
 
 
 def main() -> None:

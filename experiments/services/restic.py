@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from guest import MIB, START_S, disk_bytes, evict, read, run, say, show, wait_for
+from guest import MIB, START_S, disk_bytes, evict, fill, read, run, say, show, wait_for
 
 UNIT = "restic-backup.service"
 SOURCE = Path("/srv/data")
@@ -52,9 +52,9 @@ def prepare() -> None:
     run("useradd", "--system", "restic")
     SOURCE.mkdir(parents=True)
     for number in range(FILES):
-        (SOURCE / str(number)).write_bytes(os.urandom(FILE_MIB * MIB))
+        fill(SOURCE / str(number), FILE_MIB, number * FILE_MIB)
     SOURCE.chmod(0o700)
-    NEIGHBOUR.write_bytes(os.urandom(NEIGHBOUR_MIB * MIB))
+    fill(NEIGHBOUR, NEIGHBOUR_MIB)
     Path(f"/etc/systemd/system/{UNIT}").write_text(SERVICE)
 
 
@@ -107,7 +107,8 @@ def measure(way: str) -> None:
 
 def cpu_ms() -> int:
     """The agent's CPU time, as its journal has it."""
-    said = run("journalctl", "-o", "json", "--output-fields=CPU_USAGE_NSEC", "-n", "20", "-u", AGENT)
+    fields = "--output-fields=CPU_USAGE_NSEC"
+    said = run("journalctl", "-o", "json", fields, "-n", "20", "-u", AGENT)
     found = [line.split('"CPU_USAGE_NSEC":"')[1].split('"')[0]
              for line in said.splitlines() if "CPU_USAGE_NSEC" in line]
     return int(found[-1]) // 1_000_000 if found else 0

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ PACKAGES = (
 )
 MEMORY_MIB = 1280
 DISK_MIB = 6144
+RANDOM_MIB = 1024
 DISK_READS_MIB_S = 200
 TIMEOUT_S = 3600
 # What the guest does when it has booted. Its second disk is a tar.
@@ -53,7 +55,11 @@ SERVICES = ["nginx", "postgresql", "mariadb", "aria", "redis", "restic"]
 
 
 def image(work: Path) -> None:
-    """The guest's disk, its kernel and its initial file system."""
+    """The guest's disks, its kernel and its initial file system."""
+    if not (work / "random.img").exists():
+        with (work / "random.img").open("wb") as file:
+            for _ in range(RANDOM_MIB):
+                file.write(os.urandom(MIB))
     if (work / "debian.img").exists():
         return
     root = work / "debian"
@@ -109,6 +115,7 @@ def guest(work: Path, job: Path) -> list:
     command += ["-serial", f"file:{job}/console", "-serial", f"file:{job}/results"]
     limit = f"throttling.bps-read={DISK_READS_MIB_S * MIB}"
     disks = [f"file={work}/debian.img,snapshot=on,cache=unsafe,{limit}", f"file={archive}"]
+    disks += [f"file={work}/random.img,readonly=on"]
     for disk in disks:
         command += ["-drive", f"{disk},format=raw,if=virtio"]
     return [*command, "-device", "virtio-rng-pci"]
@@ -216,6 +223,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.table:
         return table(options.table)
+    # So that QEMU ends with this script.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options.work.mkdir(parents=True, exist_ok=True)
     image(options.work)
     measure(options)
