@@ -48,10 +48,10 @@ ExecStartPre=-+/usr/bin/systemd-run --quiet --collect --unit=hither-%N --service
 AGENT = "hither-restic-backup.service"
 
 
-def prepare() -> None:
+def prepare(files: int) -> None:
     run("useradd", "--system", "restic")
     SOURCE.mkdir(parents=True)
-    for number in range(FILES):
+    for number in range(files):
         fill(SOURCE / str(number), FILE_MIB, number * FILE_MIB)
     SOURCE.chmod(0o700)
     fill(NEIGHBOUR, NEIGHBOUR_MIB)
@@ -124,7 +124,7 @@ def lifecycle() -> None:
         return show(UNIT, "ExecMainPID")
 
     def end() -> bool:
-        wait_for(lambda: show(UNIT, "ActiveState") in ("inactive", "failed"), START_S)
+        wait_for(lambda: show(UNIT, "ActiveState") in ("inactive", "failed"), 3 * START_S)
         return show(UNIT, "Result") == "success"
 
     before = ""
@@ -159,9 +159,10 @@ def lifecycle() -> None:
 
 
 def main(what: str, rounds: str = "0") -> None:
-    prepare()
     if what == "lifecycle":
+        prepare(FILES // 8)
         return lifecycle()
+    prepare(FILES)
     for round_ in range(int(rounds)):
         for way in ("plain", "hither") if round_ % 2 == 0 else ("hither", "plain"):
             measure(way)

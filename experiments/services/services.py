@@ -4,14 +4,16 @@ without and with it, and whether reload, log rotation, crashes, restart and stop
 
 Makes a Debian root with PostgreSQL, MariaDB, nginx, redis and restic from Debian's packages, and
 boots it under QEMU's TCG, with Debian's kernel, systemd as process 1 and cgroup v2. guest.py says
-what is done there. Bytes are the kernel's: of the unit's cgroup, and /proc/diskstats of the disk.
-Times under TCG are a hint only. A container will not do: the kernel's events tell of programs to
-the initial PID namespace alone.
+what is done there. Times under TCG are a hint only. --container boots it in a container of this
+machine's kernel instead, with cgroup v1 (systemd 257 is the last that can). The kernel's events
+tell of programs to the initial PID namespace alone, so there the host attaches hither to the unit's
+cgroup: `hither run --cgroup`, which is what hither-run@ does in the guest. Bytes are the kernel's.
 
-Needs root, mmdebstrap, mke2fs, QEMU, a Debian mirror once, and the .deb of `packaging/build`.
+Needs root, mmdebstrap, mke2fs, a Debian mirror once, and the .deb of `packaging/build`; QEMU, or
+for the container systemd-nspawn, cgroup v1 and loop devices.
 
     python3 services.py --deb DIR/hither_0.1.0_amd64.deb --work /var/tmp/services --rounds 5 \\
-        --raw services.jsonl nginx postgresql mariadb aria redis restic
+        --raw bytes.jsonl --container --hither target/release/hither
     python3 services.py --deb FILE --work /var/tmp/services --lifecycle --raw lifecycle.jsonl nginx
     python3 services.py --table services.jsonl
 """
@@ -20,8 +22,10 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -41,12 +45,17 @@ DISK_MIB = 6144
 RANDOM_MIB = 1024
 DISK_READS_MIB_S = 200
 TIMEOUT_S = 3600
-# What the guest does when it has booted. Its second disk is a tar.
+# What the root does when it has booted. The container's job lies there already; the guest's is a
+# tar, its second disk.
 START = """
 mkdir -p /job
-tar -C /job -xf /dev/vdb
-exec > /dev/ttyS1 2>&1
-stty raw -echo < /dev/ttyS1
+if [ -b /dev/vdb ]; then
+    tar -C /job -xf /dev/vdb
+    exec > /dev/ttyS1 2>&1
+    stty raw -echo < /dev/ttyS1
+else
+    exec > /job/results 2>&1
+fi
 cd /job && sh job.sh
 echo "{\\"end\\": $?}"
 poweroff -f
@@ -121,18 +130,113 @@ def guest(work: Path, job: Path) -> list:
     return [*command, "-device", "virtio-rng-pci"]
 
 
+# Process 1 of the container, before systemd: nspawn shows the controllers of cgroup v1 read-only.
+INIT = """
+for controller in memory blkio cpuacct cpu; do
+    mount -o remount,bind,rw "/sys/fs/cgroup/$controller"
+done
+exec /sbin/init systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1
+"""
+
+# Its memory in all is limited by a cgroup. Its disk is a loop device over a copy of the image,
+# without a page cache beneath it. The mounts go with the namespace.
+CONTAINER = """
+set -e
+mkdir -p "$3/root" "/sys/fs/cgroup/memory/$5"
+device=$(losetup -f --show --direct-io=on "$3/run.img")
+trap 'umount -l "$3/root"; losetup -d "$device"' EXIT
+mount "$device" "$3/root"
+echo "$4" > "/sys/fs/cgroup/memory/$5/memory.limit_in_bytes"
+echo $$ > "/sys/fs/cgroup/memory/$5/cgroup.procs"
+mount -t tmpfs tmpfs /run
+export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=0
+"$1" --quiet -D "$3/root" --register=no --keep-unit --capability=all --console=pipe \\
+    --private-users=no --link-journal=no --bind="$3:/job" --bind-ro="$2/random.img:/job/random.img" \\
+    --machine="$5" /bin/sh /job/init.sh < /dev/null > "$3/console" 2>&1 &
+payload=$!
+trap 'kill "$payload"' TERM
+wait "$payload" || wait "$payload"
+"""
+
+
+def container(options, job: Path) -> list:
+    """What boots it in a container of this machine's kernel, with cgroup v1."""
+    work = options.work
+    (job / "host").touch()
+    (job / "random.img").touch()
+    (job / "init.sh").write_text(INIT)
+    subprocess.run(["cp", "--sparse=always", work / "debian.img", job / "run.img"], check=True)
+    command = ["unshare", "--mount", "--propagation=private", "sh", "-c", CONTAINER, "container"]
+    return [*command, options.nspawn, work, job, f"{MEMORY_MIB}M", f"hither-{job.name}"]
+
+
+class Agent:
+    """hither on the host, for a service in the container: `attach` and `detach` are files there."""
+
+    def __init__(self, options, job: Path, machine: subprocess.Popen) -> None:
+        self.hither = Path(options.hither).resolve()
+        self.machine = machine
+        self.job = job
+        self.root = Path(f"/sys/fs/cgroup/memory/hither-{job.name}")
+        self.process: subprocess.Popen | None = None
+
+    def serve(self) -> None:
+        """Does what the container asks for."""
+        if (self.job / "attach").exists():
+            group, *words = (self.job / "attach").read_text().split()
+            (self.job / "attach").unlink()
+            address = str(self.job / "notify")
+            Path(address).unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+                ready.bind(address)
+                ready.settimeout(60)
+                # Where the container's disk is mounted.
+                enter = ["nsenter", f"--mount=/proc/{self.machine.pid}/ns/mnt"]
+                self.process = subprocess.Popen(
+                    [*enter, self.hither, "run", "--cgroup", f"{self.root}{group}", *words],
+                    stderr=(self.job / "said").open("w"),
+                    env={**os.environ, "NOTIFY_SOCKET": address},
+                )
+                assert b"READY=1" in ready.recv(100)
+            self.answer("attach", "")
+        if (self.job / "detach").exists():
+            (self.job / "detach").unlink()
+            self.process.send_signal(signal.SIGINT)
+            reads = Path(f"/proc/{self.process.pid}/io").read_text()
+            _, _, used = os.wait4(self.process.pid, 0)
+            self.process.returncode = 0
+            took = {
+                "agent_bytes": int(re.search(r"^read_bytes: (\d+)", reads, re.M)[1]),
+                "agent_cpu_ms": round((used.ru_utime + used.ru_stime) * 1000),
+                "agent_memory_bytes": used.ru_maxrss * 1024,
+                "said": (self.job / "said").read_text().splitlines(),
+            }
+            self.answer("detach", json.dumps(took))
+
+    def answer(self, what: str, text: str) -> None:
+        (self.job / "answer").write_text(text)
+        (self.job / "answer").rename(self.job / f"{what}.done")
+
+    def end(self) -> None:
+        if self.process and self.process.returncode is None:
+            self.process.kill()
+            self.process.wait()
+
+
 def results_of(options, arguments: str):
     """Boots a machine that does one job, and gives its lines as they come."""
     job = prepare_job(options, arguments)
-    command = guest(options.work, job)
+    command = container(options, job) if options.container else guest(options.work, job)
     results = job / "results"
     results.write_bytes(b"")
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    agent = Agent(options, job, process)
     deadline = time.monotonic() + TIMEOUT_S
     pending = ""
     try:
         with results.open(errors="replace") as file:
             while True:
+                agent.serve()
                 over = process.poll() is not None or time.monotonic() > deadline
                 pending += file.read()
                 *lines, pending = pending.split("\n")
@@ -148,7 +252,8 @@ def results_of(options, arguments: str):
                     sys.exit(f"the machine ended early: {pending}\n{console[-2000:]}")
                 time.sleep(0.2)
     finally:
-        process.kill()
+        agent.end()
+        process.terminate()
         process.wait()
 
 
@@ -159,7 +264,8 @@ def measure(options) -> None:
         "deb_sha256": digest(options.deb),
         "scripts_sha256": [digest(HERE / name) for name in ("guest.py", "restic.py")],
         "suite": SUITE,
-        "machine": f"QEMU TCG, 2 CPUs, {MEMORY_MIB} MiB, cgroup v2",
+        "machine": f"container, {MEMORY_MIB} MiB, cgroup v1" if options.container
+        else f"QEMU TCG, 2 CPUs, {MEMORY_MIB} MiB, cgroup v2",
         "date": time.strftime("%Y-%m-%d"),
     }
     failed = 0
@@ -218,6 +324,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/var/tmp/services"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lifecycle", action="store_true", help="the steps, and no bytes")
+    parser.add_argument("--container", action="store_true", help="bytes, on this machine's kernel")
+    parser.add_argument("--hither", default="target/release/hither", help="the container's agent")
+    parser.add_argument("--nspawn", default="systemd-nspawn", help="the program")
     parser.add_argument("--raw", type=Path, default=Path("services.jsonl"), help="results go here")
     parser.add_argument("--table", type=Path, help="print the table of these results")
     options = parser.parse_args()
