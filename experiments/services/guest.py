@@ -15,6 +15,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -417,17 +418,29 @@ class Redis(Service):
     def prepare(self) -> None:
         fill(self.neighbour, self.neighbour_mib)
         self.redis("config", "set", "save", "")
-        lua = (
-            "math.randomseed(1) for i = 1, ARGV[1] do local t = {} for j = 1, 125 do"
-            " t[j] = struct.pack('>d', math.random()) end"
-            " redis.call('set', 'key:' .. i, table.concat(t)) end"
-        )
-        self.redis("eval", lua, "0", str(self.keys))
+        with socket.create_connection(("127.0.0.1", 6379)) as server:
+            replies = threading.Thread(target=self.replies, args=(server,))
+            replies.start()
+            for first in range(1, self.keys + 1, 1000):
+                server.sendall(b"".join(
+                    b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$1000\r\n%s\r\n"
+                    % (len(key), key, os.urandom(8) * 125)
+                    for key in (f"key:{number}".encode() for number in range(first, first + 1000))
+                ))
+            replies.join()
+        self.redis("config", "set", "rdbcompression", "no")
         self.redis("save")
+
+    def replies(self, server: socket.socket) -> None:
+        """Takes the `+OK` of each key."""
+        left = self.keys * len("+OK\r\n")
+        while left:
+            left -= len(server.recv(1 << 16))
 
     def load(self) -> dict:
         """Snapshots, as clients ask for them. Then the neighbour reads its file anew."""
         self.redis("config", "set", "save", "")
+        self.redis("config", "set", "rdbcompression", "no")
         read(self.neighbour)
         for _ in range(self.snapshots):
             self.redis("bgsave")
