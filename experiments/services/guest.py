@@ -338,9 +338,9 @@ class PostgreSQL(Service):
         for _ in range(self.scans):
             said = self.sql(
                 "set max_parallel_workers_per_gather = 0; set jit = off;"
-                "select count(*), sum(aid) from pgbench_accounts"
+                "select count(*), sum(aid), sum(abalance) from pgbench_accounts"
             )
-            wrong += said.strip() != "3000000|4500001500000"
+            wrong += said.strip() != "3000000|4500001500000|0"
         is_alive = lookups.poll() is None
         lookups.terminate()
         lookups.wait()
@@ -399,7 +399,7 @@ class Aria(MariaDB):
 
 
 class Redis(Service):
-    """Snapshots of 200 MB of values, beside a program whose file is cached."""
+    """Snapshots of 300 MB of values, beside a program whose file is cached."""
 
     unit = "redis-server.service"
     folders = ("/var/lib/redis", "/var/tmp/neighbour")
@@ -407,10 +407,10 @@ class Redis(Service):
     options = "--no-cache"
     rotation = "/etc/logrotate.d/redis-server"
     log = "/var/log/redis/redis-server.log"
-    keys = 200_000
+    keys = 300_000
     snapshots = 3
     neighbour = Path("/var/tmp/neighbour")
-    neighbour_mib = 640
+    neighbour_mib = 768
 
     def redis(self, *words) -> str:
         return run("redis-cli", *words).strip()
