@@ -15,7 +15,8 @@ for the container systemd-nspawn, cgroup v1 and loop devices.
     python3 services.py --deb DIR/hither_0.1.0_amd64.deb --work /var/tmp/services --rounds 5 \\
         --raw bytes.jsonl --container --hither target/release/hither
     python3 services.py --deb FILE --work /var/tmp/services --lifecycle --raw lifecycle.jsonl nginx
-    python3 services.py --table services.jsonl
+    python3 services.py --table bytes.jsonl
+    python3 services.py --lifecycle --table lifecycle.jsonl
 """
 
 import argparse
@@ -151,7 +152,8 @@ echo $$ > "/sys/fs/cgroup/memory/$5/cgroup.procs"
 mount -t tmpfs tmpfs /run
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=0
 "$1" --quiet -D "$3/root" --register=no --keep-unit --capability=all --console=pipe \\
-    --private-users=no --link-journal=no --bind="$3:/job" --bind-ro="$2/random.img:/job/random.img" \\
+    --private-users=no --link-journal=no --bind="$3:/job" \\
+    --bind-ro="$2/random.img:/job/random.img" \\
     --machine="$5" /bin/sh /job/init.sh < /dev/null > "$3/console" 2>&1 &
 payload=$!
 trap 'kill "$payload"' TERM
@@ -309,11 +311,26 @@ def table(raw: Path) -> None:
 
         # What the service's own neighbour reads anew, where that is the question.
         key = "neighbour_bytes" if "neighbour_bytes" in pairs[0][0] else "service_bytes"
-        mib = lambda run: (run[key] + (run["agent_bytes"] if key == "service_bytes" else 0)) / MIB
+        mib = lambda run: run[key] / MIB
         cpu = median("hither", lambda run: run["agent_cpu_ms"] / run["seconds"] / 10)
         memory = median("hither", lambda run: run["agent_memory_bytes"] / MIB)
         print(f"| {service} | {median('plain', mib):.0f} | {median('hither', mib):.0f} "
               f"| {ratios(key)} | {ratios('seconds')} | {cpu:.1f} | {memory:.0f} |")
+
+
+def lifecycle_table(raw: Path) -> None:
+    """Whether each step went as it has to, by service: the last run of each."""
+    runs = [json.loads(line) for line in raw.read_text().splitlines()]
+    last = {(run["step"], run["service"]): run for run in runs if "step" in run}
+    services = list(dict.fromkeys(service for _, service in last))
+    print(f"| step | {' | '.join(services)} |\n|---|{'---|' * len(services)}")
+    for step in dict.fromkeys(step for step, _ in last):
+        cells = []
+        for service in services:
+            run = last.get((step, service))
+            requests = f", {run['requests']} requests" if run and "requests" in run else ""
+            cells.append("" if not run else ("yes" if run["ok"] else "**no**") + requests)
+        print(f"| {step} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -331,7 +348,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print the table of these results")
     options = parser.parse_args()
     if options.table:
-        return table(options.table)
+        return (lifecycle_table if options.lifecycle else table)(options.table)
     # So that QEMU ends with this script.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options.work.mkdir(parents=True, exist_ok=True)
