@@ -51,7 +51,7 @@ Examples:
   hither advise make.hither --size 64MiB,1GiB    advise on a trace
   hither advise --save plan.toml -- ./scan data  save the settings that help
   hither run --plan plan.toml -- ./scan data     apply them
-  hither advise --unit postgresql --for 5m       a service that runs already
+  hither advise --unit nginx --for 5m            a service that runs already
   hither advise cg.hither --nodes 4              which data on which node
   hither advise --format lirs cs.trace.gz        a trace of block numbers";
 

@@ -131,7 +131,7 @@ const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
   hither run --no-cache -- tar cf /backup/db.tar /db   evict no other files
-  hither run --unit postgresql                         a running service";
+  hither run --unit nginx                              a running service";
 
 const LONG_HELP: &str = "\
 The program's output and exit code pass through unchanged. hither's own exit codes are 1 (it
@@ -152,7 +152,7 @@ Examples:
       leave in the page cache what was there before, and nothing else
   hither run --no-cache -p 4711
       the same of a process that runs already, until it ends, or Ctrl-C
-  hither run --unit postgresql
+  hither run --unit nginx
       pcc decides what stays cached of a service that runs already
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
