@@ -143,12 +143,15 @@ exec /sbin/init systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_
 # without a page cache beneath it. The mounts go with the namespace.
 CONTAINER = """
 set -e
-mkdir -p "$3/root" "/sys/fs/cgroup/memory/$5"
+mkdir -p "$3/root"
 device=$(losetup -f --show --direct-io=on "$3/run.img")
 trap 'umount -l "$3/root"; losetup -d "$device"' EXIT
 mount "$device" "$3/root"
+for controller in memory blkio cpuacct cpu systemd unified; do
+    mkdir -p "/sys/fs/cgroup/$controller/$5"
+    echo $$ > "/sys/fs/cgroup/$controller/$5/cgroup.procs"
+done
 echo "$4" > "/sys/fs/cgroup/memory/$5/memory.limit_in_bytes"
-echo $$ > "/sys/fs/cgroup/memory/$5/cgroup.procs"
 mount -t tmpfs tmpfs /run
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=0
 "$1" --quiet -D "$3/root" --register=no --keep-unit --capability=all --console=pipe \\
@@ -224,6 +227,12 @@ class Agent:
             self.process.kill()
             self.process.wait()
 
+    def remove_groups(self) -> None:
+        """Those that the container has left."""
+        for root in Path("/sys/fs/cgroup").glob(f"*/{self.root.name}"):
+            for folder, _, _ in os.walk(root, topdown=False):
+                os.rmdir(folder)
+
 
 def results_of(options, arguments: str):
     """Boots a machine that does one job, and gives its lines as they come."""
@@ -257,6 +266,7 @@ def results_of(options, arguments: str):
         agent.end()
         process.terminate()
         process.wait()
+        agent.remove_groups()
 
 
 def measure(options) -> None:
