@@ -136,6 +136,7 @@ fn known(event: &Event<'_>) -> Option<KnownStack> {
             way: 0,
         },
         bp: None,
+        link: stack.link,
         checks: (0..10).map_while(check).collect(),
         signature: 1,
     })

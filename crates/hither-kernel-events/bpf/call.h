@@ -1,32 +1,7 @@
-/* System calls that read, and the files of their descriptors. The numbers are those of x86-64. */
+/* System calls that read, and the files of their descriptors. */
 #pragma once
 
 #include "kernel.h"
-
-enum {
-	CALL_READ = 0,
-	CALL_PREAD64 = 17,
-	CALL_READV = 19,
-	CALL_SENDFILE64 = 40,
-	CALL_SPLICE = 275,
-	CALL_PREADV = 295,
-	CALL_COPY_FILE_RANGE = 326,
-	CALL_PREADV2 = 327,
-};
-
-/* Others that make pages come, or become dirty. */
-enum {
-	CALL_WRITE = 1,
-	CALL_PWRITE64 = 18,
-	CALL_WRITEV = 20,
-	CALL_EXECVE = 59,
-	CALL_TRUNCATE = 76,
-	CALL_FTRUNCATE = 77,
-	CALL_FALLOCATE = 285,
-	CALL_PWRITEV = 296,
-	CALL_EXECVEAT = 322,
-	CALL_PWRITEV2 = 328,
-};
 
 /* Of task_struct.flags: it works for an io_uring. */
 #define PF_IO_WORKER 0x10
@@ -37,9 +12,9 @@ static FUNCTION bool is_in_call(struct task_struct *task)
 {
 	struct pt_regs *registers = bpf_task_pt_regs(task);
 
-	if (!FIELD_EXISTS(registers->orig_ax) || task->flags & PF_IO_WORKER)
+	if (!HAS_REGISTERS(registers) || task->flags & PF_IO_WORKER)
 		return 0;
-	switch (registers->orig_ax) {
+	switch (CALL_OF(registers)) {
 	case CALL_READ:
 	case CALL_WRITE:
 	case CALL_PREAD64:
@@ -63,9 +38,6 @@ static FUNCTION bool is_in_call(struct task_struct *task)
 		return 0;
 	}
 }
-
-/* Of thread_info.status: the call is one of 32-bit x86, whose numbers are others. */
-#define TS_COMPAT 2
 
 /* The file of a descriptor. Another thread may close it meanwhile: what is read of it is read with
  * helpers, which cannot fault. */

@@ -58,7 +58,8 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
-#define PAGE_SHIFT 12
+/* arch_x86_64.h or arch_arm64.h */
+#include ARCH
 
 struct qstr {
 	u32 len;
@@ -152,18 +153,6 @@ struct files_struct {
 	struct fdtable *fdt;
 } RELOCATED;
 
-/* Of x86-64. */
-struct pt_regs {
-	unsigned long bp;
-	unsigned long r10;
-	unsigned long dx;
-	unsigned long si;
-	unsigned long di;
-	unsigned long orig_ax;
-	unsigned long ip;
-	unsigned long sp;
-} RELOCATED;
-
 struct kernfs_node {
 	u64 id;
 } RELOCATED;
@@ -220,11 +209,6 @@ struct pid {
 	/* Of its own namespace; the initial one's is 0. */
 	u32 level;
 	struct upid numbers[1];
-} RELOCATED;
-
-/* Of x86-64. */
-struct thread_info {
-	u32 status;
 } RELOCATED;
 
 struct task_struct {

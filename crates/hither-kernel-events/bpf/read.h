@@ -85,11 +85,11 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 	s64 offset;
 	u64 call;
 
-	if (!FIELD_EXISTS(registers->orig_ax))
+	if (!HAS_REGISTERS(registers))
 		return page;
-	call = registers->orig_ax;
-	offset = registers->r10;
-	descriptor = registers->di;
+	call = CALL_OF(registers);
+	offset = ARGUMENT_3(registers);
+	descriptor = ARGUMENT_0(registers);
 	switch (call) {
 	case CALL_PREAD64:
 	case CALL_PREADV:
@@ -102,13 +102,13 @@ static FUNCTION u64 first_page_of_call(struct task_struct *task, struct address_
 	case CALL_READV:
 		break;
 	case CALL_SENDFILE64:
-		descriptor = registers->si;
-		told = (void *)registers->dx;
+		descriptor = ARGUMENT_1(registers);
+		told = (void *)ARGUMENT_2(registers);
 		is_copy = 1;
 		break;
 	case CALL_SPLICE:
 	case CALL_COPY_FILE_RANGE:
-		told = (void *)registers->si;
+		told = (void *)ARGUMENT_1(registers);
 		is_copy = 1;
 		break;
 	default:

@@ -9,7 +9,6 @@
 #include "call.h"
 #include "file.h"
 
-#define O_DIRECT 040000
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 
 /* Whether this is a file: its inode is that of its pages. */
@@ -79,8 +78,8 @@ int read_call(u64 *context)
 	struct pages pages = { .kind = EVENT_READ };
 	struct task_struct *task = bpf_get_current_task_btf();
 	s64 bytes = (s64)context[1], offset = -1;
-	u64 call = registers->orig_ax, to_offset = 0;
-	u32 descriptor = registers->di;
+	u64 call = CALL_OF(registers), to_offset = 0;
+	u32 descriptor = ARGUMENT_0(registers);
 	struct address_space *mapping;
 	struct thread *thread;
 	struct file *file, *cached;
@@ -95,20 +94,20 @@ int read_call(u64 *context)
 	case CALL_PREADV:
 	/* Its offset may be -1: the file's position. */
 	case CALL_PREADV2:
-		offset = registers->r10;
+		offset = ARGUMENT_3(registers);
 		break;
 	case CALL_SENDFILE64:
-		descriptor = registers->si;
-		to_offset = registers->dx;
+		descriptor = ARGUMENT_1(registers);
+		to_offset = ARGUMENT_2(registers);
 		break;
 	case CALL_SPLICE:
 	case CALL_COPY_FILE_RANGE:
-		to_offset = registers->si;
+		to_offset = ARGUMENT_1(registers);
 		break;
 	default:
 		return 0;
 	}
-	if (!observes_task(task) || task->thread_info.status & TS_COMPAT)
+	if (!observes_task(task) || IS_32_BIT(task))
 		return 0;
 	file = file_of(task, descriptor);
 	cached = file_with_pages(file);

@@ -30,6 +30,9 @@ struct user_stack {
 	u64 bp;
 	/* In a system call; else where the instruction touched a page. */
 	u64 in_call;
+#ifdef LINK_REGISTER
+	u64 link;
+#endif
 	/* From the stack pointer on. No more than STACK_BYTES_MAX: the rest is for the verifier. */
 	u64 words[(STACK_BYTES_MAX + PAGE_BYTES) / 8];
 };
@@ -45,6 +48,9 @@ struct stack_key {
 struct known_stack {
 	u64 signature;
 	u64 bp;
+#ifdef LINK_REGISTER
+	u64 link;
+#endif
 	/* How far above the stack pointer the words reach, how many they are, and whether the frame
 	 * pointer counts, too. */
 	u32 bytes;
@@ -72,6 +78,10 @@ static FUNCTION bool is_same_stack(struct user_stack *stack, struct known_stack 
 
 	if (bytes > STACK_BYTES_MAX || (known->needs_bp && known->bp != stack->bp))
 		return 0;
+#ifdef LINK_REGISTER
+	if (known->link != stack->link)
+		return 0;
+#endif
 	if (bytes && bpf_probe_read_user(stack->words, bytes, (void *)stack->sp))
 		return 0;
 	for (u32 check = 0; check < CHECKS_MAX; check++) {
@@ -114,13 +124,16 @@ static ALWAYS_INLINE u32 user_stack(void *ring, struct task_struct *task, struct
 	struct pt_regs *registers = bpf_task_pt_regs(task);
 	struct stack_key key = { .process = task->tgid };
 
-	if (!FIELD_EXISTS(registers->ip))
+	if (!FIELD_EXISTS(INSTRUCTION_POINTER(registers)))
 		return 0;
 	stack->signature = 0;
-	stack->ip = key.ip = registers->ip;
-	stack->sp = key.sp = registers->sp;
-	stack->bp = registers->bp;
-	stack->in_call = (s64)registers->orig_ax >= 0;
+	stack->ip = key.ip = INSTRUCTION_POINTER(registers);
+	stack->sp = key.sp = STACK_POINTER(registers);
+	stack->bp = FRAME_POINTER(registers);
+	stack->in_call = IS_IN_CALL(registers);
+#ifdef LINK_REGISTER
+	stack->link = LINK_REGISTER(registers);
+#endif
 	if (!(key.sp >> 32) || key.sp & 7)
 		return 0;
 	for (u32 way = 0; way < WAYS; way++) {

@@ -2,6 +2,7 @@
 # Runs this crate's tests in a guest with another kernel, under QEMU without KVM.
 # run.sh FOLDER: where the packages of the kernel (image, modules) are unpacked.
 # README.md says how to get some. Prints the guest's console; fails if a test does.
+# MACHINE=aarch64: the kernel is one for arm64, for which the tests are compiled here.
 set -euo pipefail
 kernel="$(realpath "$1")"
 here="$(realpath "$(dirname "$0")")"
@@ -10,19 +11,55 @@ trap 'rm -r "$work"' EXIT
 root="$work/root"
 mkdir -p "$root"/{bin,proc,sys,dev,tmp,var/tmp,tests,lib64}
 
+case "${MACHINE:-x86_64}" in
+  x86_64)
+    prefix="" target=()
+    qemu=(qemu-system-x86_64 -cpu max -append "console=ttyS0 quiet panic=-1")
+    ;;
+  aarch64)
+    prefix=aarch64-linux-gnu- target=(--target aarch64-unknown-linux-gnu)
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="${prefix}gcc"
+    export CC_aarch64_unknown_linux_gnu="${prefix}gcc"
+    # Signatures of pointers by QEMU's own rule, as Arm's takes most of the time.
+    qemu=(qemu-system-aarch64 -machine virt -cpu max,pauth-impdef=on
+      -append "console=ttyAMA0 quiet panic=-1")
+    ;;
+  *)
+    echo "MACHINE is x86_64 or aarch64" >&2
+    exit 2
+    ;;
+esac
+
+# The paths of the libraries that a program needs.
+libraries() {
+  if [ -z "$prefix" ]; then
+    ldd "$1" | grep -o '/[^ ]*'
+  else
+    "${prefix}readelf" -dl "$1" |
+      sed -n -e 's/.*library: \[\(.*\)\]/\1/p' -e 's|.*interpreter: /lib/\(.*\)\]|\1|p'
+  fi
+}
+
 # The tests, and the libraries that they need.
 cd "$here/.."
-cargo test -q -p hither-kernel-events --no-run --message-format=json |
-  grep -o '"executable":"[^"]*"' | cut -d'"' -f4 | grep -E '/(observer|sources)-' > "$work/tests"
+# shellcheck disable=SC2086
+cargo test -q ${PACKAGES:--p hither-kernel-events --test observer --test sources} "${target[@]}" \
+  --no-run --message-format=json |
+  grep -o '"executable":"[^"]*"' | cut -d'"' -f4 > "$work/tests"
 while read -r test; do
   name="$(basename "$test")"
-  strip -o "$root/tests/${name%-*}" "$test"
-  ldd "$test" | grep -o '/[^ ]*' | while read -r library; do
+  "${prefix}strip" -o "$root/tests/${name%-*}" "$test"
+  libraries "$test" | while read -r library; do
+    # Of another machine, the compiler has them, and they lie where its linker looks.
+    case "$library" in
+      /*) from="$library" ;;
+      *) from="$("${prefix}gcc" -print-file-name="$library")" library="/lib/$library" ;;
+    esac
     mkdir -p "$root$(dirname "$library")"
-    cp -L "$library" "$root$library"
+    cp -L "$from" "$root$library"
   done
 done < "$work/tests"
-cc -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesses.c
+"${prefix}gcc" -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesses.c
 cp "${BUSYBOX:-/bin/busybox}" "$root/bin/busybox"
 
 # Modules for a disk with ext4. What is not there is part of the kernel.
@@ -72,8 +109,7 @@ chmod +x "$root/init"
 truncate -s 256M "$work/disk"
 mke2fs -q -t ext4 "$work/disk"
 
-timeout "${TIMEOUT_S:-1800}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1536 \
+timeout "${TIMEOUT_S:-1800}" "${qemu[@]}" -accel tcg,thread=multi -smp 2 -m 1536 \
   -nographic -no-reboot -kernel "$image" -initrd "$work/initramfs" \
-  -append "console=ttyS0 quiet panic=-1" \
   -drive "file=$work/disk,format=raw,if=virtio" < /dev/null | tee "$work/console"
 grep -q 'guest: failed=0' "$work/console"

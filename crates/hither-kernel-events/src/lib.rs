@@ -9,8 +9,8 @@
 //! - [`Mounts`] make the paths of events, which begin at the root of a file system, paths here.
 //! - [`Probe`] finds out what can be observed on this machine, and what is in the way.
 //!
-//! The programs are compiled already (`bpf/observer.bpf.o`), and adapt to the running kernel by its
-//! BTF. `bpf/build.sh` compiles them anew; `.ci/run` compares.
+//! The programs are compiled already, an object for each processor (`bpf/observer.*.bpf.o`), and
+//! adapt to the running kernel by its BTF. `bpf/build.sh` compiles them anew; `.ci/run` compares.
 //!
 //! There is no unsafe code here: aya has the system calls and the shared memory of the ring, and
 //! events are read from bytes.

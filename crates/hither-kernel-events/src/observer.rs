@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use hither_ids::Pid;
+use hither_kernel::page_bytes;
 use hither_kernel::process::monotonic_ns;
 use hither_kernel::process_tree::Transferred;
 
@@ -19,8 +20,11 @@ use crate::processes::{children_of, is_alive};
 use crate::source::Source;
 use crate::stack::{KnownStack, KnownStacks, STACK_BYTES_MAX, StackPlace};
 
-/// The programs, as compiled. aya reads words of it in place.
-pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.bpf.o");
+/// The programs, as compiled for this processor. aya reads words of it in place.
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.x86_64.bpf.o");
+#[cfg(target_arch = "aarch64")]
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/observer.arm64.bpf.o");
 
 /// A `file_key` of `bpf/observer.h`, as bytes.
 type FileMapKey = [u8; 16];
@@ -282,6 +286,7 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         _ => Cgroup::default(),
     };
     let memory_hierarchy = u32::from(cgroup.is_memory_hierarchy);
+    let page_shift = page_bytes().trailing_zeros();
     let mut loader = EbpfLoader::new();
     loader
         .btf(Some(btf))
@@ -299,6 +304,8 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("sampled_below", &sampled_below, true)
         .override_global("memory_hierarchy", &memory_hierarchy, true)
         .override_global("cgroup_id", &cgroup.id, true)
+        // Where pages have one size, it is compiled in.
+        .override_global("page_shift", &page_shift, cfg!(target_arch = "aarch64"))
         .map_max_entries("ring", options.ring_bytes);
     if stack_bytes == 0 {
         // No program uses them then.

@@ -35,6 +35,8 @@ pub struct CopiedStack<'a> {
     pub sp: u64,
     /// The frame pointer, of a program that has one.
     pub bp: u64,
+    /// The link register. 0 on processors without one.
+    pub link: u64,
     /// The program was in a system call.
     pub in_call: bool,
     words: &'a [[u8; 8]],
@@ -43,11 +45,12 @@ pub struct CopiedStack<'a> {
 impl<'a> CopiedStack<'a> {
     /// A stack of these words, from the stack pointer on.
     pub fn new(registers: Registers, in_call: bool, words: &'a [[u8; 8]]) -> CopiedStack<'a> {
-        let Registers { ip, sp, bp } = registers;
+        let Registers { ip, sp, bp, link } = registers;
         CopiedStack {
             ip,
             sp,
             bp,
+            link,
             in_call,
             words,
         }
@@ -82,6 +85,10 @@ impl<'a> CopiedStack<'a> {
             ip: u64_at(payload, at::IP)?,
             sp: u64_at(payload, at::SP)?,
             bp: u64_at(payload, at::BP)?,
+            #[cfg(target_arch = "aarch64")]
+            link: u64_at(payload, at::LINK)?,
+            #[cfg(not(target_arch = "aarch64"))]
+            link: 0,
         };
         let in_call = u64_at(payload, at::IN_CALL)? != 0;
         let copied = CopiedStack::new(registers, in_call, words);
@@ -98,6 +105,9 @@ pub struct Registers {
     pub sp: u64,
     /// The frame pointer.
     pub bp: u64,
+    /// The link register: where the innermost function returns to, or the last that it has called
+    /// has returned to. 0 on processors without one.
+    pub link: u64,
 }
 
 /// A word of a stack, and what it must hold for the stack to be the same.
@@ -129,6 +139,8 @@ pub struct KnownStack {
     pub place: StackPlace,
     /// The frame pointer, if the stack depends on it.
     pub bp: Option<u64>,
+    /// The link register. 0 on processors without one.
+    pub link: u64,
     /// What the stack must hold: at most [`CHECKS_MAX`] words within [`STACK_BYTES_MAX`].
     pub checks: Box<[Check]>,
     /// What [`UserStack::Known`] has. Not 0.
@@ -142,7 +154,11 @@ mod at {
     pub(super) const SP: usize = 16;
     pub(super) const BP: usize = 24;
     pub(super) const IN_CALL: usize = 32;
-    pub(super) const WORDS: usize = 40;
+    /// Bytes of the link register, where there is one.
+    const LINK_BYTES: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
+    #[cfg(target_arch = "aarch64")]
+    pub(super) const LINK: usize = 40;
+    pub(super) const WORDS: usize = 40 + LINK_BYTES;
     pub(super) const KEY_IP: usize = 0;
     pub(super) const KEY_SP: usize = 8;
     pub(super) const KEY_PROCESS: usize = 16;
@@ -150,10 +166,12 @@ mod at {
     pub(super) const KEY: usize = 24;
     pub(super) const KNOWN_SIGNATURE: usize = 0;
     pub(super) const KNOWN_BP: usize = 8;
-    pub(super) const KNOWN_BYTES: usize = 16;
-    pub(super) const KNOWN_COUNT: usize = 20;
-    pub(super) const KNOWN_NEEDS_BP: usize = 22;
-    pub(super) const KNOWN_WORDS: usize = 24;
+    #[cfg(target_arch = "aarch64")]
+    pub(super) const KNOWN_LINK: usize = 16;
+    pub(super) const KNOWN_BYTES: usize = 16 + LINK_BYTES;
+    pub(super) const KNOWN_COUNT: usize = KNOWN_BYTES + 4;
+    pub(super) const KNOWN_NEEDS_BP: usize = KNOWN_COUNT + 2;
+    pub(super) const KNOWN_WORDS: usize = KNOWN_NEEDS_BP + 2;
     pub(super) const KNOWN_VALUES: usize = KNOWN_WORDS + 2 * super::CHECKS_MAX;
     pub(super) const KNOWN: usize = KNOWN_VALUES + 8 * super::CHECKS_MAX;
 }
@@ -166,6 +184,8 @@ pub(crate) const FIELDS: &[(&str, &str, usize)] = &[
     ("user_stack", "sp", at::SP),
     ("user_stack", "bp", at::BP),
     ("user_stack", "in_call", at::IN_CALL),
+    #[cfg(target_arch = "aarch64")]
+    ("user_stack", "link", at::LINK),
     ("user_stack", "words", at::WORDS),
     ("stack_key", "ip", at::KEY_IP),
     ("stack_key", "sp", at::KEY_SP),
@@ -173,6 +193,8 @@ pub(crate) const FIELDS: &[(&str, &str, usize)] = &[
     ("stack_key", "way", at::KEY_WAY),
     ("known_stack", "signature", at::KNOWN_SIGNATURE),
     ("known_stack", "bp", at::KNOWN_BP),
+    #[cfg(target_arch = "aarch64")]
+    ("known_stack", "link", at::KNOWN_LINK),
     ("known_stack", "bytes", at::KNOWN_BYTES),
     ("known_stack", "count", at::KNOWN_COUNT),
     ("known_stack", "needs_bp", at::KNOWN_NEEDS_BP),
@@ -215,6 +237,8 @@ impl KnownStack {
         let needs_bp = u16::from(self.bp.is_some());
         value[at::KNOWN_SIGNATURE..][..8].copy_from_slice(&self.signature.to_ne_bytes());
         value[at::KNOWN_BP..][..8].copy_from_slice(&self.bp.unwrap_or(0).to_ne_bytes());
+        #[cfg(target_arch = "aarch64")]
+        value[at::KNOWN_LINK..][..8].copy_from_slice(&self.link.to_ne_bytes());
         value[at::KNOWN_BYTES..][..4].copy_from_slice(&end.to_ne_bytes());
         value[at::KNOWN_COUNT..][..2].copy_from_slice(&count.to_ne_bytes());
         value[at::KNOWN_NEEDS_BP..][..2].copy_from_slice(&needs_bp.to_ne_bytes());
@@ -275,6 +299,7 @@ mod tests {
         let stack = |checks: Vec<Check>| KnownStack {
             place: StackPlace::default(),
             bp: None,
+            link: 0,
             checks: checks.into(),
             signature: 3,
         };

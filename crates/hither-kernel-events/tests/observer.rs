@@ -134,6 +134,7 @@ fn a_stack_that_is_known_comes_by_its_name() {
                         way: 3,
                     },
                     bp: Some(stack.bp),
+                    link: stack.link,
                     checks: [0, 8, 248]
                         .map(|distance| Check {
                             distance,

@@ -8,6 +8,7 @@
 
 mod address_space;
 mod alarm;
+mod arch;
 mod elf;
 mod guess;
 mod names;

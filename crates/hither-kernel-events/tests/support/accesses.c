@@ -38,9 +38,10 @@ static ssize_t spliced(int fd, off_t *offset, size_t length)
 }
 
 /* Moves the position by the system call of 32-bit x86. For one of 64 bits, a descriptor is where
- * that of a read would be. */
+ * that of a read would be. Programs for other processors have one kind of calls alone. */
 static long position_by_32_bits(int fd, int offset)
 {
+#ifdef __x86_64__
 	long done;
 
 	__asm__ volatile("int $0x80"
@@ -48,6 +49,9 @@ static long position_by_32_bits(int fd, int offset)
 			 : "a"(19), "b"(fd), "c"(offset), "d"(SEEK_SET), "D"(fd)
 			 : "memory", "r8", "r9", "r10", "r11");
 	return done;
+#else
+	return lseek(fd, offset, SEEK_SET);
+#endif
 }
 
 static void access_file(const char *mode, int fd, off_t offset, size_t length)

@@ -6,16 +6,15 @@
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
-use framehop::Unwinder;
-use framehop::x86_64::UnwinderX86_64;
+use framehop::Unwinder as _;
 use hither_ids::Pid;
 use hither_session::call_stack::{SIGNAL_RETURN, is_signal_return, module_key};
 use hither_session::record::RUN_TIME_CODE;
 use hither_trace::labels::is_runtime;
 use rustc_hash::FxHashMap;
 
+use super::arch;
 use super::elf::{Image, MappedCode, StaticProgram, UnwindTable};
 
 /// How long the mappings are not read again, at first and at most: it doubles with each time that
@@ -42,7 +41,7 @@ pub(super) struct AddressSpace {
     read_ns: u64,
     read_again_ns: u64,
     modules: Vec<Module>,
-    pub(super) unwinder: UnwinderX86_64<Arc<[u8]>>,
+    pub(super) unwinder: arch::Unwinder,
     /// Of the module that stands for code that no file holds.
     pub(super) run_time_key: u64,
 }
@@ -97,7 +96,7 @@ impl AddressSpace {
             read_ns: 0,
             read_again_ns: READ_AGAIN_MIN_NS,
             modules: Vec::new(),
-            unwinder: UnwinderX86_64::new(),
+            unwinder: arch::Unwinder::new(),
             run_time_key,
         };
         let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();

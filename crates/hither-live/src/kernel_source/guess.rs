@@ -8,6 +8,7 @@
 use hither_kernel_events::stack::CopiedStack;
 
 use super::address_space::AddressSpace;
+use super::arch::{CAN_GUESS, Call, call_before, jumps_to};
 
 /// As far behind the beginning of a function the code is taken to be its.
 const FUNCTION_BYTES_MAX: u64 = 1 << 12;
@@ -22,15 +23,6 @@ pub(super) struct Caller {
     pub(super) address: u64,
     /// The frame pointer has led there.
     pub(super) by_frame_pointer: bool,
-}
-
-/// What is before a return address.
-enum Call {
-    /// Of the function that begins here.
-    Of(u64),
-    /// By a pointer.
-    Indirect,
-    None,
 }
 
 /// Of a frame.
@@ -51,6 +43,9 @@ pub(super) fn caller(
     registers: StackRegisters,
     is_innermost: bool,
 ) -> Option<Caller> {
+    if !CAN_GUESS {
+        return None;
+    }
     let StackRegisters { sp, fp } = registers;
     let fits = |slot: u64, is_call: &dyn Fn(&Call) -> bool| {
         let found = stack.word_at(slot)?;
@@ -89,48 +84,4 @@ pub(super) fn caller(
         .flatten()
         .or_else(by_search)
         .or_else(|| by_frame_pointer(&is_any))
-}
-
-/// Where a function begins that does no more than jump there.
-fn jumps_to(space: &AddressSpace, function: u64) -> u64 {
-    let mut code = [0; 5];
-    match (space.read_code(function, &mut code), code) {
-        (true, [0xe9, distance @ ..]) => function
-            .wrapping_add(5)
-            .wrapping_add_signed(i32::from_le_bytes(distance).into()),
-        _ => function,
-    }
-}
-
-/// The call that returns to this address (x86-64).
-fn call_before(space: &AddressSpace, address: u64) -> Call {
-    let mut code = [0; 7];
-    let Some(from) = address.checked_sub(7) else {
-        return Call::None;
-    };
-    if !space.read_code(from, &mut code) {
-        return Call::None;
-    }
-    if let [_, _, 0xe8, distance @ ..] = code {
-        return Call::Of(address.wrapping_add_signed(i32::from_le_bytes(distance).into()));
-    }
-    // The second byte names the operand: an extension of 2, and its form, with the length.
-    let is_indirect = |bytes: usize| {
-        let [.., first, operand] = code[..9 - bytes] else {
-            return false;
-        };
-        let (form, extension, register) = (operand >> 6, operand >> 3 & 7, operand & 7);
-        let sib = usize::from(form != 3 && register == 4);
-        let displacement = match (form, register) {
-            (1, _) => 1,
-            (2, _) | (0, 5) => 4,
-            _ => 0,
-        };
-        first == 0xff && extension == 2 && bytes == 2 + sib + displacement
-    };
-    if (2..=7).any(is_indirect) {
-        Call::Indirect
-    } else {
-        Call::None
-    }
 }

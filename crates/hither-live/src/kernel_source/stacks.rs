@@ -241,6 +241,7 @@ fn known_stack(
             way,
         },
         bp: frames.needs_fp.then_some(stack.bp),
+        link: stack.link,
         checks: checks.collect(),
         signature,
     }
@@ -252,5 +253,7 @@ fn is_same(known: &KnownStack, stack: &CopiedStack<'_>) -> bool {
         let address = stack.sp.checked_add(u64::from(check.distance));
         address.and_then(|address| stack.word_at(address)) == Some(check.value)
     };
-    known.bp.is_none_or(|bp| bp == stack.bp) && known.checks.iter().all(holds)
+    known.bp.is_none_or(|bp| bp == stack.bp)
+        && known.link == stack.link
+        && known.checks.iter().all(holds)
 }

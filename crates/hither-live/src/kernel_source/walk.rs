@@ -1,20 +1,20 @@
 //! Follows the stack that the kernel has copied, as the library follows its program's
 //! (`hither-preload/src/signature.rs`): the same frames make the same signature.
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
-use framehop::{FrameAddress, Unwinder};
+use framehop::{FrameAddress, Unwinder as _};
 use hither_kernel_events::stack::CopiedStack;
 use hither_session::call_stack::{Check, Epilogue, FramePointer, Frames, epilogue};
 use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpace, Code, Module, Tables};
+use super::arch::{self, Registers, Return};
 use super::guess::{StackRegisters, caller};
 
 /// Walks stacks.
 #[derive(Default)]
 pub(super) struct Walker {
     pub(super) frames_max: usize,
-    cache: CacheX86_64,
+    cache: arch::Cache,
     pub(super) tables: Tables,
     /// Whether code of the C library, by its module and where it is there, is where a signal
     /// handler returns to.
@@ -34,7 +34,7 @@ struct At {
     /// A return address, or what stands for one: the innermost instruction is behind a system call,
     /// or makes the touch, which is taken for a call of one byte.
     address: u64,
-    registers: UnwindRegsX86_64,
+    registers: Registers,
     from: FramePointer,
     is_innermost: bool,
 }
@@ -59,7 +59,7 @@ impl Walker {
         frames.memoisable = true;
         let mut at = At {
             address: stack.ip.saturating_add(u64::from(!stack.in_call)),
-            registers: UnwindRegsX86_64::new(stack.ip, stack.sp, stack.bp),
+            registers: arch::innermost(stack),
             from: FramePointer::Callers,
             is_innermost: true,
         };
@@ -125,7 +125,7 @@ impl Walker {
             return match guess(space, stack, frames, at) {
                 Some(caller) => Step::To(caller),
                 // As programs and threads begin.
-                None if at.registers.bp() == 0 => Step::End,
+                None if arch::fp(&at.registers) == 0 => Step::End,
                 None => Step::Lost,
             };
         }
@@ -142,7 +142,7 @@ impl Walker {
         // Code without frame pointers counts its loops in that register, and would never be known
         // again if it were compared. So find out whether this frame depends on it.
         let mut registers = before;
-        let mut other = UnwindRegsX86_64::new(before.ip(), before.sp(), !before.bp());
+        let mut other = arch::with_other_fp(&before);
         let unwinder = &space.unwinder;
         let cache = &mut self.cache;
         let other_next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
@@ -156,18 +156,29 @@ impl Walker {
             Ok(None) => return Step::End,
             Err(_) => return Step::Lost,
         };
-        if registers.sp() <= before.sp() {
+        // Only the innermost function, before it calls another, may have no frame.
+        let other_link = arch::with_other_link(&before).filter(|_| at.is_innermost);
+        let is_linked = other_link.is_some_and(|mut other| {
+            unwinder.unwind_frame(frame, &mut other, cache, &mut read) != unwound
+        });
+        let has_advanced = registers.sp() > before.sp();
+        if !has_advanced && !(is_linked && registers.sp() == before.sp()) {
             return Step::Lost;
         }
-        let slot = registers.sp() - 8;
-        frames.memoisable &= stack.word_at(slot) == Some(next);
-        frames.check(slot - stack.sp, next);
-        let is_restored = depends || other.bp() == registers.bp();
+        let step = Return {
+            before,
+            after: registers,
+            address: next,
+            is_linked,
+        };
+        let slot = arch::check_return(stack, frames, &step);
+        let is_restored = depends || arch::fp(&other) == arch::fp(&registers);
         Step::To(At {
             address: next,
             registers,
             from: if is_restored {
-                saved_fp(stack, before.sp()..slot, registers.bp())
+                let end = slot.unwrap_or(registers.sp());
+                saved_fp(stack, before.sp()..end, arch::fp(&registers))
             } else {
                 at.from
             },
@@ -189,7 +200,7 @@ enum Step {
 fn guess(space: &AddressSpace, stack: &CopiedStack<'_>, frames: &mut Frames, at: At) -> Option<At> {
     let registers = StackRegisters {
         sp: at.registers.sp(),
-        fp: at.registers.bp(),
+        fp: arch::fp(&at.registers),
     };
     let caller = caller(space, stack, at.address, registers, at.is_innermost)?;
     frames.check(caller.slot - stack.sp, caller.address);
@@ -201,7 +212,7 @@ fn guess(space: &AddressSpace, stack: &CopiedStack<'_>, frames: &mut Frames, at:
     } else {
         (registers.fp, at.from)
     };
-    let registers = UnwindRegsX86_64::new(caller.address, caller.slot.checked_add(8)?, fp);
+    let registers = arch::caller(caller.address, caller.slot.checked_add(8)?, fp);
     Some(At {
         address: caller.address,
         registers,
@@ -232,12 +243,12 @@ fn step_over(
     let (first, next) = (stack.word_at(first_at)?, stack.word_at(next_at)?);
     frames.check(next_at - stack.sp, next);
     let (fp, from) = match epilogue {
-        Epilogue::SkipsWord => (at.registers.bp(), at.from),
+        Epilogue::SkipsWord => (arch::fp(&at.registers), at.from),
         Epilogue::RestoresFramePointer => (first, saved(first_at - stack.sp, first)),
     };
     Some(At {
         address: next,
-        registers: UnwindRegsX86_64::new(next, next_at.checked_add(8)?, fp),
+        registers: arch::caller(next, next_at.checked_add(8)?, fp),
         from,
         is_innermost: false,
     })
@@ -267,7 +278,7 @@ mod tests {
     use std::hint::black_box;
 
     use hither_ids::Pid;
-    use hither_kernel_events::stack::Registers;
+    use hither_kernel_events::stack;
     use proptest::prelude::*;
 
     use super::*;
@@ -279,6 +290,7 @@ mod tests {
             words in proptest::collection::vec(any::<u64>(), 0..64),
             places in proptest::collection::vec((0_usize..64, 0_u64..4096), 0..64),
             (ip, bp) in (0_u64..4096, 0_u64..1024),
+            link in any::<u64>(),
             in_call in any::<bool>(),
         ) {
             let sp = 1 << 40;
@@ -291,7 +303,7 @@ mod tests {
                 }
             }
             let words: Vec<[u8; 8]> = words.into_iter().map(u64::to_ne_bytes).collect();
-            let registers = Registers { ip: code + ip, sp, bp: sp + bp };
+            let registers = stack::Registers { ip: code + ip, sp, bp: sp + bp, link };
             let stack = CopiedStack::new(registers, in_call, &words);
             let mut space = AddressSpace::of(Pid(std::process::id()), 7, 0).expect("this process");
             let mut walker = Walker::new(8);
