@@ -41,11 +41,32 @@ fn main() {
         println!("cargo:rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
     }
 
-    let target = shared_target(&PathBuf::from(variable("OUT_DIR")));
-    let package = crates.join("hither-preload");
-    let built = libraries::build(variable("CARGO"), &package, &target);
+    println!("cargo:rustc-check-cfg=cfg(has_library)");
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let built = if has_library() {
+        println!("cargo:rustc-cfg=has_library");
+        let package = crates.join("hither-preload");
+        libraries::build(variable("CARGO"), &package, &shared_target(&out))
+    } else {
+        let none = out.join("none.so");
+        fs::write(&none, "").expect("OUT_DIR can be written");
+        libraries::Libraries {
+            record: none.clone(),
+            pages: none,
+        }
+    };
     embed(&built.record, "HITHER_PRELOAD_LIBRARY");
     embed(&built.pages, "HITHER_PAGES_LIBRARY");
+}
+
+/// Whether there is a library for the processor that the command is built for: for others its
+/// sources are empty (`hither-preload/src/lib.rs`). It is built for the machine that builds.
+fn has_library() -> bool {
+    let of_target = variable("CARGO_CFG_TARGET_ARCH") == "x86_64";
+    let host = variable("HOST");
+    let of_host = host.to_string_lossy().starts_with("x86_64");
+    assert!(of_host || !of_target, "for x86-64, build on x86-64");
+    of_target
 }
 
 /// What `--version` says of the build. `HITHER_COMMIT` says it in place of git. A debug build is

@@ -57,6 +57,13 @@ const MEMORY_LIBRARY: Library = Library {
     fingerprint: env!("HITHER_PAGES_LIBRARY_FINGERPRINT"),
 };
 
+/// Whether there is a library for this processor.
+pub(crate) const IS_THERE: bool = cfg!(has_library);
+
+/// What is said where it is needed and is not there.
+pub(crate) const NOT_THERE: &str = "the library that sees what programs do is written for x86-64 \
+    alone; here the kernel says it, which takes root (or CAP_BPF and CAP_PERFMON) and Linux 5.15";
+
 /// The path of the library that records. It is written if it is missing.
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
     path_of(&RECORD_LIBRARY)
@@ -68,6 +75,7 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 }
 
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
+    ensure!(IS_THERE, NOT_THERE);
     let user = private_folder::user().context("/proc is needed")?;
     let mut problem = None;
     for place in places(std::env::var_os("TMPDIR")) {

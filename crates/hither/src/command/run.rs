@@ -216,19 +216,17 @@ impl Subcommand for Run {
             self.note_one_node(ui);
         }
         let by_kernel = self.by_kernel(&mechanisms)?;
-        let mut options = self.options(&mechanisms)?;
-        if by_kernel {
-            options.preload = None;
-        } else if !self.output.json {
+        let options = self.options(&mechanisms, by_kernel)?;
+        if !by_kernel && !self.output.json {
             self.note_unseen(ui);
         }
         let ran = match hither_live::run(&options, &mechanisms) {
             Err(why @ (Error::Observer(_) | Error::KernelSaysTooLittle))
-                if by_kernel && self.seen_by.is_none() =>
+                if by_kernel && self.seen_by.is_none() && preload::IS_THERE =>
             {
                 ui.note(format_args!("not seen by the kernel: {why}"));
                 self.note_unseen(ui);
-                hither_live::run(&self.options(&mechanisms)?, &mechanisms)
+                hither_live::run(&self.options(&mechanisms, false)?, &mechanisms)
             }
             ran => ran,
         };
@@ -306,6 +304,9 @@ impl Run {
             }
             (Some(SeenBy::Kernel), None) => self.switches.page_cache.check_kernel().map(|()| true),
             (Some(SeenBy::Library), _) => Ok(false),
+            (None, None) if !preload::IS_THERE => {
+                self.switches.page_cache.check_kernel().map(|()| true)
+            }
             (None, Some(_)) => Ok(false),
             (None, None) => {
                 let program = self.command.first();
@@ -510,7 +511,7 @@ impl Run {
     }
 
     /// The options of the run. The preload library for memory also reports files.
-    fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
+    fn options(&self, mechanisms: &Mechanisms, by_kernel: bool) -> anyhow::Result<RunOptions> {
         let record = self.trace();
         let session = if record.is_some() {
             recording::session()
@@ -519,10 +520,11 @@ impl Run {
         };
         Ok(RunOptions {
             command: self.command.clone(),
-            preload: Some(match mechanisms.memory {
-                Some(_) => preload::pages_library()?,
-                None => preload::library()?,
-            }),
+            preload: match mechanisms.memory {
+                _ if by_kernel => None,
+                Some(_) => Some(preload::pages_library()?),
+                None => Some(preload::library()?),
+            },
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
             record,

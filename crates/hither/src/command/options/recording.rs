@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
@@ -83,9 +83,12 @@ impl RecordingArgs {
         }
     }
 
-    /// Whether the kernel alone reports.
+    /// Whether the kernel alone reports, as it does where there is no library.
     pub(crate) fn is_by_kernel(&self) -> bool {
-        self.seen_by == Some(SeenBy::Kernel)
+        match self.seen_by {
+            None => !preload::IS_THERE,
+            Some(seen_by) => seen_by == SeenBy::Kernel,
+        }
     }
 }
 
@@ -105,6 +108,9 @@ pub(crate) fn record(
     session: SessionOptions,
     ui: &Ui,
 ) -> anyhow::Result<Recorded> {
+    if recording.mapped {
+        ensure!(preload::IS_THERE, "--mapped: {}", preload::NOT_THERE);
+    }
     if recording.is_by_kernel() && recording.mapped {
         bail!(
             "--mapped samples touches in programs with the library, which --seen-by=kernel is \
