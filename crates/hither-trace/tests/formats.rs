@@ -227,8 +227,11 @@ fn read_blocks(name: &str, block_bytes: u32) -> Trace {
 
 #[test]
 fn requests_of_block_traces_are_ranges_of_their_devices() {
-    // Object, block of 4 KiB, and whether it is written.
-    let expected: [(&str, &[(u32, u32, bool)], &[&str], u64); 7] = [
+    /// Object, block of 4 KiB, and whether it is written.
+    type Place = (u32, u32, bool);
+    /// Name, references, objects, and how many records are left out.
+    type Expected<'a> = (&'a str, &'a [Place], &'a [&'a str], u64);
+    let expected: [Expected<'_>; 7] = [
         (
             "alibaba",
             // A read after a write is no continuation of it.

@@ -162,7 +162,8 @@ impl Walker {
             unwinder.unwind_frame(frame, &mut other, cache, &mut read) != unwound
         });
         let has_advanced = registers.sp() > before.sp();
-        if !has_advanced && !(is_linked && registers.sp() == before.sp()) {
+        let is_without_frame = is_linked && registers.sp() == before.sp();
+        if !has_advanced && !is_without_frame {
             return Step::Lost;
         }
         let step = Return {
