@@ -106,17 +106,12 @@ def berkeley(kit: Kit) -> Workload:
     return Workload(command, [data], data.stat().st_size // MIB // 2 + 16)
 
 
-def tokyo(kit: Kit) -> Workload:
-    """Random reads of a hash database, of which the first 64 MiB are mapped."""
-    page_cache.install({"tchtest": "tokyocabinet-bin"})
-    count = kit.mib(6_000_000)
-
-    def make(path: Path) -> None:
-        run("tchtest", "write", path, count, count)
-
-    data = kit.made("hash.tch", make)
-    command = f"tchtest read -rnd {data} | grep -c ok"
-    return Workload(command, [data], data.stat().st_size // MIB // 2 + 16)
+def datamash(kit: Kit) -> Workload:
+    """Two statistics of a log by columns, in turn, twice."""
+    page_cache.install({"datamash": "datamash"})
+    data = log(kit, "access.log", kit.mib(320))
+    each = f"datamash -W sum 8 mean 8 < {data} | cksum; datamash -W max 8 min 8 < {data} | cksum"
+    return Workload(f"{each}; {each}", [data], kit.mib(176))
 
 
 LUA = """
@@ -265,7 +260,7 @@ STRANGERS: dict[str, Callable[[Kit], Workload]] = {
     "pigz": pigz,
     "7z": sevenzip,
     "db5.3": berkeley,
-    "tchtest": tokyo,
+    "datamash": datamash,
     "lua": lua,
     "convert": magick,
     "sox": sox,
