@@ -86,9 +86,11 @@ impl MemorySampler {
         &self.samples
     }
 
-    /// The median of the samples.
+    /// The median of what the programs have left: the recorder is none of them.
     pub(crate) fn median_bytes(&self) -> Option<u64> {
-        let mut sorted: Vec<u64> = self.samples.iter().map(|sample| sample.bytes).collect();
+        let left = self.samples.iter();
+        let left = left.map(|of| of.bytes + of.recorder_bytes + of.recorder_kernel_bytes);
+        let mut sorted: Vec<u64> = left.collect();
         sorted.sort_unstable();
         sorted.get(sorted.len() / 2).copied()
     }
