@@ -26,8 +26,11 @@ class Experiment(Protocol):
 Begin = Callable[[argparse.Namespace, Kit, Path], Experiment]
 
 
-def parse(about: str, programs: Collection[str], repeats: str) -> argparse.Namespace:
-    """The command line. `repeats` is what is done several times."""
+def parse(
+    about: str, programs: Collection[str], repeats: str, flags: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """The command line. `repeats` is what is done several times. `flags` are further options that
+    are on or off, with what they do."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,6 +41,8 @@ def parse(about: str, programs: Collection[str], repeats: str) -> argparse.Names
     parser.add_argument("--small", action="store_true", help="data of a quarter")
     parser.add_argument("--results", type=Path, help="the JSON file for all runs")
     parser.add_argument("--table", type=Path, help="print the table of such a file")
+    for flag, does in (flags or {}).items():
+        parser.add_argument(f"--{flag}", action="store_true", help=does)
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
     if unknown := set(arguments.only) - set(programs):

@@ -151,7 +151,8 @@ impl CacheAdvice {
         }
         (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
             page_cache: Some(policy(&spec)),
-            cache: Some(match bytes {
+            // What a memory cgroup leaves a run finds out itself, then and there.
+            cache: self.expected.is_none().then(|| match bytes {
                 // Not more than there is.
                 large if large >= 16 << 20 => format!("{}MiB", large >> 20),
                 small => format!("{}KiB", small >> 10),
@@ -681,6 +682,7 @@ impl<'a> AdviceInput<'a> {
         mut advice: CacheAdvice,
     ) -> CacheAdvice {
         let mut doubts = self.doubts.clone();
+        doubts.extend(self.expected.as_ref().and_then(expected::doubt));
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
         {

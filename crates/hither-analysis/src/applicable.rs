@@ -1,14 +1,16 @@
 //! Whether `hither run` is to apply what is advised for a program's page cache.
 //!
 //! Advice is about a cache of some size. Where all files of the program fit into the memory that it
-//! had, a smaller cache costs reads, whatever the policy is. And of mapped files a run sees first
-//! touches alone, so it steers only those that are read in order
+//! had, a smaller cache costs reads, whatever the policy is. Where it leaves next to nothing for
+//! files, a run has nothing to steer, and refuses a plan for a larger cache. And of mapped files a
+//! run sees first touches alone, so it steers only those that are read in order
 //! (`hither-live/src/page_cache/controller/touches.rs`).
 
 use hither_core::registry::Needs;
 use hither_trace::Trace;
 
 use crate::Result;
+use crate::advice::STEERABLE_MIN_BYTES;
 use crate::format::{bytes, percent};
 use crate::relevance::Relevance;
 
@@ -34,6 +36,15 @@ pub(crate) fn obstacle(trace: &Trace, asked_sizes: bool) -> Result<Option<String
             "Nothing here is for `hither run` to apply: in a cache smaller than these {} the \
              program would read more. --size names the cache of another machine.",
             bytes(relevance.files_bytes)
+        )));
+    }
+    let cramped = Relevance::of(trace).filter(|of| of.is_cramped() && !asked_sizes);
+    if let Some(relevance) = cramped {
+        return Ok(Some(format!(
+            "Nothing here is for `hither run` to apply: the program leaves {} of its memory cgroup \
+             for files, and a run steers from {} on. --size names the cache of another cgroup.",
+            bytes(relevance.left_bytes),
+            bytes(STEERABLE_MIN_BYTES)
         )));
     }
     let counts = trace.object_counts().iter();

@@ -71,6 +71,11 @@ impl Relevance {
         is_size.then_some(self.left_bytes)
     }
 
+    /// Whether the cgroup leaves less for files than `hither run` can steer.
+    pub(crate) fn is_cramped(&self) -> bool {
+        self.limited && !self.fit && self.left_bytes < STEERABLE_MIN_BYTES
+    }
+
     /// Whether little more was read from storage than one time what the files hold, or what pushes
     /// nothing out.
     pub(crate) fn is_read_once(&self) -> bool {
@@ -172,6 +177,10 @@ mod tests {
             "{said}"
         );
         assert_eq!(here.size_bytes(), Some(64 * MIB));
+        assert!(!here.is_cramped());
+        here.left_bytes = 2 * MIB;
+        assert!(here.is_cramped());
+        assert_eq!(here.size_bytes(), None);
         here.left_bytes = 40 * MIB;
         let said = here.sentence();
         let left = "the 40.00 MiB that programs left of the 64.00 MiB";

@@ -89,7 +89,7 @@ fn to_do(advice: &CacheAdvice, trace: &Trace) -> String {
     }
     if let Some(expected) = &advice.expected {
         let brief = expected::brief(expected);
-        let saved = expected.alone_bytes.saturating_sub(expected.read_bytes);
+        let saved = expected.saved_bytes();
         if !expected.gains() {
             return brief;
         }

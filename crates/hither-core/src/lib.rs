@@ -33,7 +33,7 @@ pub mod topology;
 
 pub use access::{Access, Op};
 pub use cache::{AccessResult, ReplacementPolicy, Residency};
-pub use expected_reads::ExpectedReads;
+pub use expected_reads::{ExpectedReads, Forecast};
 #[doc(inline)]
 pub use hither_references as references;
 pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};

@@ -117,22 +117,37 @@ impl MemoryGroup {
     /// What the limit leaves for pages of files: the limit less the memory of programs and the
     /// kernel that cannot be reclaimed. None where the group is gone.
     pub fn file_bytes(&self) -> Option<u64> {
+        Some(self.for_files()?.bytes)
+    }
+
+    /// What it leaves for pages of files, and what of that is mapped. `None` where the group is
+    /// gone.
+    pub fn for_files(&self) -> Option<MemoryForFiles> {
         let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
         let of = |name: &str| field(&text, name).unwrap_or(0);
-        let held = match self.version {
+        let (held, kernel, mapped, shared) = match self.version {
             Version::One => {
                 let kernel = self.number("memory.kmem.usage_in_bytes").ok()?.unwrap_or(0);
-                of("total_rss") + of("total_shmem") + kernel
+                let shared = of("total_shmem");
+                let held = of("total_rss") + shared + kernel;
+                (held, kernel, of("total_mapped_file"), shared)
             }
             Version::Two => {
                 let kernel = of("kernel").saturating_sub(of("slab_reclaimable"));
-                of("anon") + of("shmem") + kernel
+                let shared = of("shmem");
+                let held = of("anon") + shared + kernel;
+                (held, kernel, of("file_mapped"), shared)
             }
         };
         // A limit may be lifted.
         let machine = memory_of_machine().ok()?;
         let limit = self.limit_bytes().unwrap_or(machine).min(machine);
-        Some(limit.saturating_sub(held))
+        Some(MemoryForFiles {
+            bytes: limit.saturating_sub(held),
+            // Shared memory counts as mapped, too.
+            mapped_bytes: mapped.saturating_sub(shared),
+            kernel_bytes: kernel,
+        })
     }
 
     /// What it is charged with for cached pages of files, also in the groups below it. 0 where the
@@ -169,6 +184,17 @@ fn folders(groups: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
     let folders = lowest.ancestors();
     let folders = folders.take_while(|folder| folder.starts_with(&mount));
     Some((version, folders.map(Path::to_owned).collect()))
+}
+
+/// What a group leaves for pages of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryForFiles {
+    /// In bytes.
+    pub bytes: u64,
+    /// What programs have mapped of files, in bytes: at least their own code.
+    pub mapped_bytes: u64,
+    /// What the kernel holds for the group and cannot reclaim, in bytes. It is in `bytes` already.
+    pub kernel_bytes: u64,
 }
 
 fn memory_of_machine() -> io::Result<u64> {

@@ -31,6 +31,15 @@ pub fn cpu_ns_of(pid: Pid) -> u64 {
     clock_ns(!pid.raw() << 3 | CPUCLOCK_SCHED)
 }
 
+/// The memory of this process that is no page of a file, in bytes. 0 where the kernel does not say.
+pub fn own_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let lines = status.lines();
+    let is_memory = |line: &&str| line.starts_with("RssAnon:") || line.starts_with("RssShmem:");
+    lines.filter(is_memory).filter_map(kib).sum::<u64>() << 10
+}
+
 /// Whether a process runs that had started at a time of [`monotonic_ns`]: its number may be another
 /// one's since. One that has ended and was not waited for does not run.
 pub fn was_started_by(pid: Pid, time_ns: u64) -> bool {

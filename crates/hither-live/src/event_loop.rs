@@ -162,7 +162,12 @@ impl EventLoop<'_> {
         let by_mechanisms = mechanisms.filter_map(|of| of.wait(now_ns, records));
         let by_sinks = self.sinks.iter_mut().map(|sink| sink.wait(events));
         match by_mechanisms.chain(by_sinks).chain(by_sources).min() {
-            Some(wait) => thread::park_timeout(wait),
+            Some(wait) => {
+                thread::park_timeout(wait);
+                let due_ns = at_ns + wait.as_nanos() as u64;
+                let late_ns = monotonic_ns().saturating_sub(due_ns);
+                self.state.lateness.add(late_ns);
+            }
             None => thread::park(),
         }
     }

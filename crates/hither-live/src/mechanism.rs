@@ -26,6 +26,7 @@ use crate::event_source::{self, EventSource};
 use crate::observe::intern::Definitions;
 use crate::observe::sites;
 use crate::observe::streams::Streams;
+use crate::polling::Lateness;
 use crate::status::MechanismStatus;
 use crate::symbolise::Symboliser;
 
@@ -49,6 +50,8 @@ pub(crate) struct RunState {
     pub(crate) roots: Option<Roots>,
     /// How many mechanisms and sinks use accesses to files.
     file_users: usize,
+    /// How late the agent was woken.
+    pub(crate) lateness: Lateness,
     started: SystemTime,
     cpu_before_ns: u64,
 }
@@ -64,6 +67,7 @@ impl RunState {
             definitions: Definitions::default(),
             start_ns: monotonic_ns(),
             roots: None,
+            lateness: Lateness::default(),
             started: SystemTime::now(),
             cpu_before_ns: cpu_ns(),
         }

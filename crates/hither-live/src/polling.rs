@@ -41,6 +41,32 @@ impl PollInterval {
     }
 }
 
+/// How late the agent was woken, in powers of two of nanoseconds: where programs keep all
+/// processors busy, it waits for one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lateness {
+    wakes: [u64; 32],
+}
+
+impl Lateness {
+    /// It was woken, so much later than it had asked for.
+    pub(crate) fn add(&mut self, late_ns: u64) {
+        let power = u64::BITS - late_ns.leading_zeros();
+        self.wakes[(power as usize).min(self.wakes.len() - 1)] += 1;
+    }
+
+    /// It was that late or less this share of the times, within a factor of two.
+    pub(crate) fn share_ns(&self, share: f64) -> u64 {
+        let all: u64 = self.wakes.iter().sum();
+        let mut wakes = 0;
+        let power = self.wakes.iter().position(|&of_power| {
+            wakes += of_power;
+            wakes as f64 >= share * all as f64
+        });
+        (1 << power.unwrap_or(0)) - 1
+    }
+}
+
 /// A wait that doubles with each poll that found nothing, and is shortest after one that did.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -106,6 +132,19 @@ impl Periodic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lateness_is_known_to_a_power_of_two() {
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.share_ns(0.95), 0);
+        (0..94).for_each(|_| lateness.add(700));
+        (0..6).for_each(|_| lateness.add(3_000_000));
+        assert_eq!(
+            [0.5, 0.95].map(|share| lateness.share_ns(share)),
+            [1023, 4_194_303]
+        );
+        lateness.add(u64::MAX);
+    }
 
     #[test]
     fn waits_double_until_something_is_found() {

@@ -48,6 +48,9 @@ pub struct Meta {
     /// How much of what the program read the trace has, where the recorder knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
+    /// What the recorder's memory cgroup left for pages of files over time. Empty without a limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_left: Vec<MemoryLeft>,
     /// All references to regions of memory, of which the accesses are the cache misses: only in
     /// traces of programs whose caches were modelled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,6 +76,7 @@ impl Default for Meta {
             losses: Losses::default(),
             cut: None,
             seen: None,
+            memory_left: Vec::new(),
             references: Vec::new(),
             more: serde_json::Map::new(),
         }
@@ -258,6 +262,9 @@ pub struct Seen {
     /// What the programs in that cgroup left of it for pages of files: the median over the
     /// recording. `None`: there is no limit, or the recording does not say.
     pub memory_left_bytes: Option<u64>,
+    /// How late the recorder was woken, or less, 19 of 20 times, in nanoseconds: an agent in its
+    /// place would be as late.
+    pub recorder_late_ns: u64,
     /// How far the kernel reads ahead in the program's files: the most over their devices.
     pub readahead_bytes: u64,
     /// All is by the kernel's events: whole pages, of the page cache alone. `unseen_bytes` is then
@@ -272,6 +279,22 @@ pub struct Seen {
     pub accesses: u64,
     /// Those of them of whose call site no more is known than the program and the file.
     pub unknown_sites: u64,
+}
+
+/// What a memory cgroup left for pages of files at some time, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryLeft {
+    /// In nanoseconds since the start of the recording.
+    pub time_ns: u64,
+    /// Its limit, less the memory of programs and the kernel that cannot be reclaimed.
+    pub bytes: u64,
+    /// What of that was mapped: at least the code of programs that the group had read.
+    pub mapped_bytes: u64,
+    /// The recorder's memory in the group.
+    pub recorder_bytes: u64,
+    /// What the kernel held there for the recorder alone.
+    pub recorder_kernel_bytes: u64,
 }
 
 /// How the touches of mapped files were recorded.

@@ -21,7 +21,7 @@ use hither_core::signature;
 use serde::{Deserialize, Serialize};
 
 pub use crate::meta::{
-    Cut, FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow,
+    Cut, FORMAT_VERSION, Losses, Machine, MemoryLeft, MemoryNode, Meta, NotRecorded, ProcessRow,
     RegionReferences, Seen, ThreadRow, Touches,
 };
 use crate::table::{Column, ColumnType};

@@ -41,6 +41,9 @@ use crate::kernel_source::{is_kernels, is_kernels_image};
 use crate::mechanism::{Origin, RunState};
 use crate::symbolise::Symboliser;
 
+/// The recorder was woken no later than it says this share of the times.
+const LATE_SHARE: f64 = 0.95;
+
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
@@ -449,6 +452,7 @@ impl Collector {
             touches,
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
+            recorder_late_ns: run.lateness.share_ns(LATE_SHARE),
             readahead_bytes: readahead.max().unwrap_or(0),
             kernel_events: self.start.seen_by == SeenBy::Kernel,
             kernel_alone_bytes: self.beside.as_ref().map_or(0, Beside::read_bytes),

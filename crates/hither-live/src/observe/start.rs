@@ -9,7 +9,7 @@ use hither_kernel::process::{ancestors, monotonic_ns};
 use hither_trace::schema::{MemoryNode, Meta, Seen};
 
 use super::machine;
-use super::memory_left::MemoryLeft;
+use super::memory_left::MemorySampler;
 use super::tables::kept_words;
 
 /// What is known about a recording before it starts.
@@ -22,7 +22,7 @@ pub(crate) struct Start {
     pub(crate) wall: SystemTime,
     pub(crate) time_ns: u64,
     pub(super) nodes: Vec<MemoryNode>,
-    pub(super) memory_left: MemoryLeft,
+    pub(super) memory_left: MemorySampler,
     /// The processes above the recorder.
     pub(super) ancestors: Vec<Pid>,
     pub(super) seen_by: SeenBy,
@@ -44,14 +44,16 @@ pub(crate) enum SeenBy {
 impl Start {
     /// Without `arguments`, the trace has the names of programs alone.
     pub(crate) fn now(command: Vec<String>, arguments: bool, seen_by: SeenBy) -> Self {
+        let time_ns = monotonic_ns();
+        let group = MemoryGroup::of_this_process().ok().flatten();
         Start {
             command: kept_words(command.into_iter(), arguments),
             arguments,
             cwd: std::env::current_dir().unwrap_or_default(),
             wall: SystemTime::now(),
-            time_ns: monotonic_ns(),
+            time_ns,
             nodes: machine::nodes(),
-            memory_left: MemoryLeft::of(MemoryGroup::of_this_process().ok().flatten()),
+            memory_left: MemorySampler::of(group, true, time_ns),
             ancestors: ancestors(),
             seen_by,
             lacks_touches: false,
@@ -60,9 +62,10 @@ impl Start {
 
     /// Of programs that run already, in a cgroup that has a limit if there is one.
     pub(crate) fn of_running(arguments: bool, group: Option<MemoryGroup>) -> Self {
+        let start = Start::now(Vec::new(), arguments, SeenBy::Kernel);
         Start {
-            memory_left: MemoryLeft::of(group),
-            ..Start::now(Vec::new(), arguments, SeenBy::Kernel)
+            memory_left: MemorySampler::of(group, false, start.time_ns),
+            ..start
         }
     }
 
@@ -89,6 +92,7 @@ impl Start {
             cwd: self.cwd.to_string_lossy().into_owned(),
             machine: machine::machine(),
             nodes: self.nodes.clone(),
+            memory_left: self.memory_left.samples().to_vec(),
             seen: Some(Seen {
                 memory_limit_bytes: self.memory_left.limit_bytes(),
                 kernel_events: self.seen_by == SeenBy::Kernel,

@@ -688,11 +688,6 @@ impl PageCacheController {
         }
     }
 
-    /// The bytes missed so far, and those that LRU has missed.
-    pub(crate) fn missed(&self) -> [u64; 2] {
-        [self.summary.missed_bytes, self.summary.lru_missed_bytes]
-    }
-
     /// The figures so far.
     pub(crate) fn summary(&self) -> PageCacheSummary {
         PageCacheSummary {

@@ -1,32 +1,48 @@
-//! What a run would read from storage, by a trace: the controller of a run is given the requests of
-//! the trace as the library in programs would report them.
+//! What a run would read from storage, and the kernel alone, by a trace.
 //!
-//! The controller counts in blocks of [`BLOCK_BYTES`]. Here the pages are counted that programs
-//! read of a block after it was missed: fewer where they read here and there.
+//! The requests of the trace go to a model of the kernel's page cache ([`kernel`]). For the run,
+//! they also go to the controller of a run, as the library in programs would report them, and the
+//! kernel carries out its drops ([`run`]). So both forecasts know readahead, what the kernel keeps
+//! that LRU does not, what it evicts while the agent steers, and when steering stops.
+//!
+//! A recording is a run of the kernel alone. So what it really read is held against what the model
+//! reads under its conditions. The difference is what the model does not know: the programs' own
+//! code, readahead through mappings, what was cached before. A forecast is the model's, moved by
+//! that difference.
+//!
+//! **The range** is what the model reads under the other conditions that the recording allows:
+//! with the memory that was left in the best and the worst quarter of the time, with folios of one
+//! page or of several, with an agent that polls as often as it can, or as seldom and as late as
+//! the recorder was woken, and with the unknown difference once, in proportion, or not at all.
 
-use hither_core::references::{Reported, Request};
+mod kernel;
+mod lists;
+mod memory;
+mod readahead;
+mod run;
+
+use std::thread;
+
 use hither_core::registry::Mechanism;
-use hither_core::{ExpectedReads, Op, Spec};
-use hither_ids::FileKey;
+use hither_core::{ExpectedReads, Forecast, Spec};
 use hither_trace::Trace;
-use hither_trace::schema::{AccessRow, RowOp, Seen, SiteRow};
-use rustc_hash::FxHashMap;
+use hither_trace::schema::{AccessRow, Seen};
 
-use super::controller::{BLOCK_BYTES, BLOCK_SIZE, PageCacheConfig, PageCacheController};
-use super::event::{Input, TimedInput};
-use super::run::{BUDGET_MIN_BYTES, steered_bytes};
-use crate::controller::Controller;
-use crate::references::BlockPosition;
+use self::kernel::{KernelCache, KernelConfig};
+use self::memory::Memory;
+use self::run::{Alone, RunSetup, Steered};
+use super::controller::BLOCK_BYTES;
+use super::run::{BUDGET_MIN_BYTES, POLL_INTERVAL_MAX, POLL_INTERVAL_MIN, steered_bytes};
 
 /// Mapped files of less than this share of what was read matter little: 1/16.
 const MAPPED_DIVISOR: u64 = 16;
 
+/// The shares of the time in which less memory was left.
+const QUARTERS: [f64; 2] = [0.25, 0.75];
+
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
 /// where nothing can say: the policy needs the future, the trace is a sample, its blocks are not
 /// pages of its machine, or a run would not steer by all that it has.
-///
-/// The page cache is taken to have nothing of the files at the start, the agent to be in time,
-/// readahead to bring only what is read, and the kernel's own count never to stop the steering.
 ///
 /// Fails like [`Trace::for_each_request`].
 pub fn expected_reads(
@@ -44,36 +60,13 @@ pub fn expected_reads(
     if !runs || !is_of_pages || !fits || !trace.has_objects() || trace.sampled().is_some() {
         return Ok(None);
     }
-    let budget_bytes = steered_bytes(available_bytes, seen.readahead_bytes).max(BUDGET_MIN_BYTES);
-    let controller = PageCacheController::new(&PageCacheConfig {
+    let forecaster = Forecaster {
+        trace,
         policy: *policy,
-        budget_bytes,
-        alone_bytes: available_bytes,
-        block_bytes: BLOCK_BYTES,
-        dry_run: false,
-        // Nobody counts what is read.
-        given: true,
-        limit: None,
-        always: false,
-        spare_preexisting: false,
-        sites: Vec::new(),
-    });
-    let Ok(controller) = controller else {
-        return Ok(None);
+        seen,
+        sizes: trace.objects().iter().map(|object| object.size).collect(),
     };
-    let mut run = ExpectedRun {
-        controller,
-        sites: trace.sites(),
-        reported: Vec::new(),
-        pages: PagesRead::new(page_bytes),
-    };
-    trace.for_each_request(|row| (0..row.count).for_each(|_| run.request(row)))?;
-    let [in_run, alone] = run.pages.read;
-    Ok(Some(ExpectedReads {
-        budget_bytes,
-        read_bytes: in_run * page_bytes,
-        alone_bytes: alone * page_bytes,
-    }))
+    forecaster.expected(available_bytes).map(Some)
 }
 
 /// Whether a run would steer by all that the trace has. Nobody knows what it would make of mapped
@@ -85,123 +78,194 @@ fn is_all_steered(seen: &Seen) -> bool {
         && seen.mapped_bytes <= seen.recorded_bytes / MAPPED_DIVISOR
 }
 
-/// A run of recorded programs.
-struct ExpectedRun<'a> {
-    controller: PageCacheController,
-    sites: &'a [SiteRow],
-    /// By thread.
-    reported: Vec<Reported<Op>>,
-    pages: PagesRead,
+/// The conditions of a run.
+#[derive(Clone)]
+struct Conditions {
+    memory: Memory,
+    large_folios: bool,
+    /// How often the agent polls. `None`: the kernel is alone.
+    poll_ns: Option<u64>,
 }
 
-impl ExpectedRun<'_> {
-    /// A program makes a request, which the library reports if it matters.
+/// See the module.
+struct Forecaster<'a> {
+    trace: &'a Trace,
+    policy: Spec,
+    seen: Seen,
+    /// By file.
+    sizes: Vec<u64>,
+}
+
+/// A modelled run.
+enum Modelled<'a> {
+    Alone(Alone),
+    Steered(Box<Steered<'a>>),
+}
+
+impl Modelled<'_> {
     fn request(&mut self, row: &AccessRow) {
-        let file = row.object.into();
-        let request = Request {
-            op: match row.op {
-                RowOp::Write => Op::Write,
-                _ => Op::Read,
-            },
-            offset: row.offset,
-            length: row.length,
-        };
-        let thread = row.thread as usize;
-        if self.reported.len() <= thread {
-            let nothing = Reported::nothing(Op::Read);
-            self.reported.resize(thread + 1, nothing);
-        }
-        let report = self.reported[thread].report(file, request, BLOCK_SIZE);
-        if let Some((file, before)) = report.before {
-            self.report(row, FileKey(file), before);
-        }
-        // By the rule, the parts of a request refer to what it refers to. So it is known which of
-        // its blocks were missed.
-        for index in BLOCK_SIZE.indices(request.offset, request.length) {
-            let part = part_in(request, index);
-            let missed = if report.is_reported {
-                self.report(row, FileKey(file), part)
-            } else {
-                [false; 2]
-            };
-            self.pages.access(row.object, index, part, missed);
-        }
-    }
-
-    /// The controller gets a request. Returns whether a block was missed, in the run and by LRU
-    /// alone.
-    fn report(&mut self, row: &AccessRow, file: FileKey, request: Request<Op>) -> [bool; 2] {
-        let before = self.controller.missed();
-        let site = self.sites.get(row.site as usize);
-        let input = Input::Access {
-            file,
-            offset: request.offset,
-            length: request.length,
-            signature: site.map_or(0, |site| site.signature),
-            process: row.process,
-            thread: row.thread,
-            write: request.op == Op::Write,
-        };
-        let time_ns = row.time_ns;
-        // What it decides happens in its own model.
-        let input = TimedInput { time_ns, input };
-        self.controller.step(&input, &mut Vec::new());
-        let after = self.controller.missed();
-        [after[0] > before[0], after[1] > before[1]]
-    }
-}
-
-/// The part of a request that lies in one of its blocks.
-fn part_in(request: Request<Op>, index: u32) -> Request<Op> {
-    let block = u64::from(index) * BLOCK_BYTES;
-    let start = request.offset.max(block);
-    let end = (request.offset + request.length).min(block + BLOCK_BYTES);
-    Request {
-        offset: start,
-        length: end - start,
-        ..request
-    }
-}
-
-/// The pages that are read from storage, in the run and by LRU alone.
-struct PagesRead {
-    page_bytes: u64,
-    /// By block: the pages that were accessed since it was last missed, a bit each.
-    accessed: FxHashMap<BlockPosition, [u8; 2]>,
-    read: [u64; 2],
-}
-
-impl PagesRead {
-    fn new(page_bytes: u64) -> PagesRead {
-        PagesRead {
-            page_bytes,
-            accessed: FxHashMap::default(),
-            read: [0; 2],
-        }
-    }
-
-    /// A request within a block, and whether the block was missed.
-    fn access(&mut self, file: u32, index: u32, request: Request<Op>, missed: [bool; 2]) {
-        let page = |byte: u64| byte % BLOCK_BYTES / self.page_bytes;
-        let (first, last) = (
-            page(request.offset),
-            page(request.offset + request.length - 1),
-        );
-        let pages = (first..=last).fold(0, |pages, page| pages | 1 << page);
-        let accessed = self
-            .accessed
-            .entry(BlockPosition { file, index })
-            .or_default();
-        for ((accessed, read), missed) in accessed.iter_mut().zip(&mut self.read).zip(missed) {
-            if missed {
-                *accessed = 0;
+        for _ in 0..row.count {
+            match self {
+                Modelled::Alone(alone) => alone.request(row),
+                Modelled::Steered(steered) => steered.request(row),
             }
-            // A write takes its page's place, and reads nothing.
-            if request.op != Op::Write {
-                *read += u64::from((pages & !*accessed).count_ones());
-            }
-            *accessed |= pages;
         }
+    }
+
+    fn read(&self) -> Read {
+        let kernel = match self {
+            Modelled::Alone(alone) => &alone.kernel,
+            Modelled::Steered(steered) => steered.kernel(),
+        };
+        Read {
+            bytes: kernel.read_bytes(),
+            new_bytes: kernel.new_bytes(),
+        }
+    }
+}
+
+/// What a modelled run has read.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    bytes: u64,
+    /// What was not cached before.
+    new_bytes: u64,
+}
+
+/// What was really read in the recording, beside what the model reads in its place.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    read_bytes: u64,
+    model_bytes: u64,
+}
+
+impl Known {
+    /// `None`: nobody counted, or less was read than the program needs for the first time, so some
+    /// of it was cached before.
+    fn of(read_bytes: Option<u64>, as_recorded: Read) -> Option<Known> {
+        let read_bytes = read_bytes.filter(|&read| read >= as_recorded.new_bytes)?;
+        Some(Known {
+            read_bytes,
+            model_bytes: as_recorded.bytes,
+        })
+    }
+
+    /// What is read under conditions under which the model reads so much: with the difference in
+    /// proportion, and once.
+    fn moved(&self, bytes: u64) -> [u64; 2] {
+        let factor = self.read_bytes as f64 / self.model_bytes.max(1) as f64;
+        let once = (bytes + self.read_bytes).saturating_sub(self.model_bytes);
+        [(bytes as f64 * factor).round() as u64, once]
+    }
+}
+
+/// The forecast of the first of these, of what the model reads under several conditions.
+fn forecast(known: Option<Known>, model_bytes: &[u64]) -> Forecast {
+    let moved = model_bytes.iter().flat_map(|&bytes| match known {
+        Some(known) => known.moved(bytes).to_vec(),
+        None => Vec::new(),
+    });
+    let all: Vec<u64> = moved.chain(model_bytes.iter().copied()).collect();
+    Forecast::of(all[0], all)
+}
+
+impl Forecaster<'_> {
+    fn expected(&self, available_bytes: u64) -> Result<ExpectedReads, hither_trace::Error> {
+        let recorded = Memory::recorded(&self.trace.meta().memory_left, available_bytes);
+        let poll_min_ns = POLL_INTERVAL_MIN.as_nanos() as u64;
+        let poll_max_ns = POLL_INTERVAL_MAX.as_nanos() as u64 + self.seen.recorder_late_ns;
+        let alone = |memory: &Memory, large_folios| Conditions {
+            memory: memory.clone(),
+            large_folios,
+            poll_ns: None,
+        };
+        let steered = |memory: &Memory, large_folios, poll_ns| Conditions {
+            memory: memory.clone(),
+            large_folios,
+            poll_ns: Some(poll_ns),
+        };
+        let plain = recorded.clone().without_recorder();
+        let run = recorded.clone().with_agent();
+        let [scarce, ample] = QUARTERS.map(|share| run.at_share(share));
+        let conditions = [
+            alone(&recorded, true),
+            alone(&plain, true),
+            steered(&run, true, poll_min_ns),
+            steered(&run, true, poll_max_ns),
+            alone(&plain, false),
+            steered(&run, false, poll_min_ns),
+            alone(&plain.at_share(QUARTERS[0]), true),
+            alone(&plain.at_share(QUARTERS[1]), true),
+            steered(&scarce, true, poll_min_ns),
+            steered(&ample, true, poll_min_ns),
+        ];
+        let read = self.read(&conditions)?;
+        let as_recorded = read[0];
+        let known = Known::of(self.seen.storage_bytes, as_recorded);
+        let of = |is_run: bool| -> Vec<u64> {
+            let with = conditions.iter().zip(&read).skip(1);
+            let with = with.filter(|(of, _)| of.poll_ns.is_some() == is_run);
+            with.map(|(_, read)| read.bytes).collect()
+        };
+        Ok(ExpectedReads {
+            budget_bytes: steered_bytes(available_bytes, self.seen.readahead_bytes)
+                .max(BUDGET_MIN_BYTES),
+            run: forecast(known, &of(true)),
+            alone: forecast(known, &of(false)),
+        })
+    }
+
+    /// What is read under each of these conditions.
+    fn read(&self, conditions: &[Conditions]) -> Result<Vec<Read>, hither_trace::Error> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let each = conditions.len().div_ceil(threads);
+        thread::scope(|scope| {
+            let parts = conditions.chunks(each);
+            let workers: Vec<_> = parts
+                .map(|part| scope.spawn(|| self.read_by(part)))
+                .collect();
+            let read = workers.into_iter().map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            let read: Result<Vec<Vec<Read>>, _> = read.collect();
+            Ok(read?.concat())
+        })
+    }
+
+    fn read_by(&self, conditions: &[Conditions]) -> Result<Vec<Read>, hither_trace::Error> {
+        let mut runs: Vec<Modelled<'_>> = conditions.iter().map(|of| self.modelled(of)).collect();
+        self.trace
+            .for_each_request(|row| runs.iter_mut().for_each(|run| run.request(row)))?;
+        Ok(runs.iter().map(Modelled::read).collect())
+    }
+
+    fn modelled(&self, conditions: &Conditions) -> Modelled<'_> {
+        let Conditions {
+            memory,
+            large_folios,
+            poll_ns,
+        } = conditions.clone();
+        let readahead_bytes = self.seen.readahead_bytes;
+        let config = KernelConfig {
+            page_bytes: u64::from(self.trace.meta().machine.page_bytes),
+            readahead_bytes,
+            large_folios,
+        };
+        let kernel = KernelCache::new(config, memory.unmapped(), self.sizes.iter().copied());
+        let Some(poll_ns) = poll_ns else {
+            return Modelled::Alone(Alone { kernel, memory });
+        };
+        let setup = RunSetup {
+            policy: self.policy,
+            sites: self.trace.sites(),
+            sizes: &self.sizes,
+            readahead_bytes,
+            poll_ns,
+        };
+        let steered = Steered::new(setup, kernel, memory);
+        Modelled::Steered(Box::new(steered.expect("the policy can run")))
     }
 }
 
@@ -209,45 +273,30 @@ impl PagesRead {
 mod tests {
     use super::*;
 
-    const PAGE_BYTES: u64 = 4096;
+    const READ: Read = Read {
+        bytes: 1000,
+        new_bytes: 300,
+    };
 
-    fn request(op: Op, page: u64, length: u64) -> Request<Op> {
-        Request {
-            op,
-            offset: page * PAGE_BYTES,
-            length,
+    #[test]
+    fn a_forecast_is_the_models_moved_by_what_it_did_not_know_of_the_recording() {
+        let known = Known::of(Some(1100), READ);
+        let run = forecast(known, &[500, 520]);
+        let expected = Forecast {
+            bytes: 550,
+            low_bytes: 500,
+            high_bytes: 620,
+        };
+        assert_eq!(run, expected);
+        assert!(!run.is_exact());
+        assert!(forecast(Known::of(Some(1010), READ), &[500]).is_exact());
+    }
+
+    #[test]
+    fn what_was_cached_before_or_was_not_counted_says_nothing() {
+        for read_bytes in [None, Some(299)] {
+            let run = forecast(Known::of(read_bytes, READ), &[500, 490]);
+            assert_eq!(run, Forecast::of(500, [490]), "{read_bytes:?}");
         }
-    }
-
-    #[test]
-    fn of_a_block_that_was_missed_the_pages_are_read_that_are_accessed() {
-        let mut pages = PagesRead::new(PAGE_BYTES);
-        let mut read = |page, op, missed| {
-            pages.access(3, 0, request(op, page, 1), [missed, false]);
-            pages.read[0]
-        };
-        assert_eq!(read(0, Op::Read, true), 1);
-        assert_eq!(read(0, Op::Read, false), 1);
-        assert_eq!(read(1, Op::Read, false), 2);
-        assert_eq!(read(2, Op::Write, false), 2);
-        assert_eq!(read(2, Op::Read, false), 2);
-        assert_eq!(read(1, Op::Read, true), 3);
-        assert_eq!(read(0, Op::Read, false), 4);
-        assert_eq!(pages.read, [4, 2], "LRU missed nothing");
-        pages.access(3, 1, request(Op::Read, 4, 4 * PAGE_BYTES), [true; 2]);
-        assert_eq!(pages.read, [8, 6], "another block");
-        let mut pages = PagesRead::new(BLOCK_BYTES);
-        pages.access(3, 1, request(Op::Read, 4, 4 * PAGE_BYTES), [true; 2]);
-        assert_eq!(pages.read, [1, 1], "on a machine with pages of this size");
-    }
-
-    #[test]
-    fn a_request_has_a_part_in_each_of_its_blocks() {
-        let request = request(Op::Read, 3, 2 * PAGE_BYTES + BLOCK_BYTES);
-        let part = |index| {
-            let part = part_in(request, index);
-            (part.offset / PAGE_BYTES, part.length / PAGE_BYTES)
-        };
-        assert_eq!([part(0), part(1), part(2)], [(3, 1), (4, 4), (8, 1)]);
     }
 }

@@ -12,6 +12,10 @@ mod report;
 use std::sync::Arc;
 
 pub(crate) use self::actuator::PageCacheActuator;
+pub(super) use self::actuator::{
+    BUDGET_PERIOD_NS, PAUSED_PERIOD_NS, POLL_INTERVAL_MAX, POLL_INTERVAL_MIN, RESIDENCY_PERIOD_NS,
+    STORAGE_PERIOD_NS,
+};
 pub use self::mapped::MappedError;
 pub(super) use self::options::steered_bytes;
 pub use self::options::{BUDGET_MIN_BYTES, Budget, PageCacheOptions};

@@ -31,17 +31,18 @@ use crate::polling::{Backoff, Periodic};
 use crate::program_files::{OpenedFile, ProgramFiles};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
-const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
-const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
+pub(in crate::page_cache) const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
+pub(in crate::page_cache) const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
 /// How often a memory cgroup is asked what it leaves for files.
-const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
+pub(in crate::page_cache) const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
 
 /// How often programs are asked what they have read from storage, while they report accesses.
-const STORAGE_PERIOD_NS: u64 = 100_000_000;
+pub(in crate::page_cache) const STORAGE_PERIOD_NS: u64 = 100_000_000;
 
 /// How often they are while they do not, the first while they read.
-const PAUSED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
+pub(in crate::page_cache) const PAUSED_PERIOD_NS: u64 = 5_000_000;
+const PAUSED_POLL_INTERVAL_MIN: Duration = Duration::from_nanos(PAUSED_PERIOD_NS);
 const PAUSED_POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
 /// Asking a large tree takes long, so it is asked less often: that takes at most this share of a
@@ -50,7 +51,7 @@ const COUNTING_DIVISOR: u64 = 50;
 const PAUSED_POLL_INTERVAL_LONGEST: Duration = Duration::from_secs(1);
 
 /// How often the kernel is asked which of the kept extents are still cached.
-const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+pub(in crate::page_cache) const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 
 /// How many files and how many call sites a report names.
 const BUSIEST_MAX: usize = 8;
