@@ -98,7 +98,7 @@ struct Forecaster<'a> {
 
 /// A modelled run.
 enum Modelled<'a> {
-    Alone(Alone),
+    Alone(Box<Alone>),
     Steered(Box<Steered<'a>>),
 }
 
@@ -255,7 +255,7 @@ impl Forecaster<'_> {
         };
         let kernel = KernelCache::new(config, memory.unmapped(), self.sizes.iter().copied());
         let Some(poll_ns) = poll_ns else {
-            return Modelled::Alone(Alone { kernel, memory });
+            return Modelled::Alone(Box::new(Alone { kernel, memory }));
         };
         let setup = RunSetup {
             policy: self.policy,

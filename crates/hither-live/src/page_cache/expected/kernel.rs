@@ -354,13 +354,13 @@ impl KernelCache {
             return false;
         }
         self.make_room(1 << order);
-        let evicted = pages
+        let mut evicted = pages
             .clone()
             .filter_map(|page| match self.page(file, page) {
                 Page::Evicted(shadow) => Some(shadow),
                 Page::Unknown | Page::Cached(_) => None,
             });
-        let shadow = evicted.last();
+        let shadow = evicted.next_back();
         let index = self.lists.insert(file, page, 1 << order, marked, shadow);
         self.set(file, pages, Page::Cached(index));
         true

@@ -261,7 +261,7 @@ mod tests {
         let mut stream = Stream::new(12);
         for read in 0..20 {
             assert_eq!(stream.is_random(), read > 15);
-            let offset = read * 10 << 20;
+            let offset = (read * 10) << 20;
             stream.begin(offset, 4096);
             stream.end(offset + 4096);
         }
