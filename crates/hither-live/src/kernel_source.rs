@@ -9,6 +9,7 @@
 mod address_space;
 mod alarm;
 mod arch;
+mod call;
 mod elf;
 mod guess;
 mod names;

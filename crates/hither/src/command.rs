@@ -16,8 +16,6 @@ mod doctor;
 mod export;
 mod r#gen;
 mod import;
-#[cfg(not(feature = "cluster"))]
-mod left_out;
 #[cfg(feature = "cluster")]
 mod mount;
 #[cfg(feature = "cluster")]
@@ -56,17 +54,31 @@ const fn entry<C: Subcommand>() -> CommandEntry {
     }
 }
 
+/// A command that this build leaves out: it says so, whatever its arguments.
+#[cfg(not(feature = "cluster"))]
+const fn left_out(name: &'static str) -> CommandEntry {
+    CommandEntry {
+        name,
+        define: |command| {
+            let arguments = clap::Arg::new("arguments").num_args(0..).hide(true);
+            let arguments = arguments.trailing_var_arg(true).allow_hyphen_values(true);
+            command.about("Not in this build").arg(arguments)
+        },
+        run: |_, _| anyhow::bail!(crate::left_out::MESSAGE),
+    }
+}
+
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
     #[cfg(feature = "cluster")]
     entry::<cache::Cache>(),
     #[cfg(not(feature = "cluster"))]
-    left_out::entry("cache"),
+    left_out("cache"),
     #[cfg(feature = "cluster")]
     entry::<cluster::Cluster>(),
     #[cfg(not(feature = "cluster"))]
-    left_out::entry("cluster"),
+    left_out("cluster"),
     entry::<demo::Demo>(),
     entry::<doctor::Doctor>(),
     entry::<export::Export>(),
@@ -75,11 +87,11 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     #[cfg(feature = "cluster")]
     entry::<mount::Mount>(),
     #[cfg(not(feature = "cluster"))]
-    left_out::entry("mount"),
+    left_out("mount"),
     #[cfg(feature = "cluster")]
     entry::<node::NodeCommand>(),
     #[cfg(not(feature = "cluster"))]
-    left_out::entry("node"),
+    left_out("node"),
     entry::<place::Place>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
@@ -94,7 +106,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     #[cfg(feature = "cluster")]
     entry::<unmount::Unmount>(),
     #[cfg(not(feature = "cluster"))]
-    left_out::entry("unmount"),
+    left_out("unmount"),
 ];
 
 /// Adds every command to the parser.

@@ -12,6 +12,8 @@ mod documentation;
 mod exit;
 mod hints;
 mod interrupt;
+#[cfg(not(feature = "cluster"))]
+mod left_out;
 mod output;
 mod preload;
 mod python_names;

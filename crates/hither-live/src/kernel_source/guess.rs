@@ -8,7 +8,8 @@
 use hither_kernel_events::stack::CopiedStack;
 
 use super::address_space::AddressSpace;
-use super::arch::{CAN_GUESS, Call, call_before, jumps_to};
+use super::arch::{CAN_GUESS, call_before, jumps_to};
+use super::call::Call;
 
 /// As far behind the beginning of a function the code is taken to be its.
 const FUNCTION_BYTES_MAX: u64 = 1 << 12;
@@ -47,15 +48,16 @@ pub(super) fn caller(
         return None;
     }
     let StackRegisters { sp, fp } = registers;
+    let read_code = |at: u64, to: &mut [u8]| space.read_code(at, to);
     let fits = |slot: u64, is_call: &dyn Fn(&Call) -> bool| {
         let found = stack.word_at(slot)?;
         let is_code = found > 0 && space.is_code(found - 1);
-        (is_code && is_call(&call_before(space, found))).then_some(found)
+        (is_code && is_call(&call_before(&read_code, found))).then_some(found)
     };
     let is_its = |call: &Call| match *call {
         Call::Of(function) => {
             let begins = |at: u64| at < address && address - at <= FUNCTION_BYTES_MAX;
-            begins(function) || begins(jumps_to(space, function))
+            begins(function) || begins(jumps_to(&read_code, function))
         }
         Call::Indirect | Call::None => false,
     };

@@ -7,7 +7,8 @@ use hither_session::call_stack::{Check, Epilogue, FramePointer, Frames, epilogue
 use rustc_hash::FxHashMap;
 
 use super::address_space::{AddressSpace, Code, Module, Tables};
-use super::arch::{self, Registers, Return};
+use super::arch::{self, Registers};
+use super::call::Return;
 use super::guess::{StackRegisters, caller};
 
 /// Walks stacks.

@@ -44,7 +44,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
             "fio-iolog",
             text(
                 "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda write 8192 512\n\
-                 /dev/sda read 0 4096\nfio version 3 iolog\n5 b open\n7 b read 4096 8192\n8 b close\n",
+                 /dev/sda read 0 4096\nfio version 3 iolog\n5 b open\n\
+                 7 b read 4096 8192\n8 b close\n",
             ),
         ),
         (
@@ -97,7 +98,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         (
             "systor",
             text(
-                "Timestamp,Response,IOType,LUN,Offset,Size\n1455592800.000663996,0.000170,W,0,8192,512\n\
+                "Timestamp,Response,IOType,LUN,Offset,Size\n\
+                 1455592800.000663996,0.000170,W,0,8192,512\n\
                  1455592800.000857115,,R,1,8513536,4096\n",
             ),
         ),

@@ -7,42 +7,41 @@ use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAa
 use hither_kernel_events::stack::CopiedStack;
 use hither_session::call_stack::Frames;
 
-use super::super::address_space::AddressSpace;
-use super::{Call, Return};
+use super::super::call::{Call, Return};
 
-pub(in super::super) type Unwinder = UnwinderAarch64<Arc<[u8]>>;
-pub(in super::super) type Cache = CacheAarch64;
-pub(in super::super) type Registers = UnwindRegsAarch64;
+pub(crate) type Unwinder = UnwinderAarch64<Arc<[u8]>>;
+pub(crate) type Cache = CacheAarch64;
+pub(crate) type Registers = UnwindRegsAarch64;
 
 /// Where a caller's frame begins cannot be told without a table, not even by the frame pointer.
-pub(in super::super) const CAN_GUESS: bool = false;
+pub(crate) const CAN_GUESS: bool = false;
 
 /// The bits of an address: in a return address that is signed (PAC), those above are no part of it.
 /// A program has addresses of more than 48 bits only if it asks for them.
 const ADDRESS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);
 
 /// Of the innermost frame.
-pub(in super::super) fn innermost(stack: &CopiedStack<'_>) -> Registers {
+pub(crate) fn innermost(stack: &CopiedStack<'_>) -> Registers {
     Registers::new_with_ptr_auth_mask(ADDRESS, stack.link, stack.sp, stack.bp)
 }
 
 /// Of a caller.
-pub(in super::super) fn caller(address: u64, sp: u64, fp: u64) -> Registers {
+pub(crate) fn caller(address: u64, sp: u64, fp: u64) -> Registers {
     Registers::new_with_ptr_auth_mask(ADDRESS, address, sp, fp)
 }
 
 /// The frame pointer.
-pub(in super::super) fn fp(registers: &Registers) -> u64 {
+pub(crate) fn fp(registers: &Registers) -> u64 {
     registers.fp()
 }
 
 /// The same registers with another frame pointer.
-pub(in super::super) fn with_other_fp(registers: &Registers) -> Registers {
+pub(crate) fn with_other_fp(registers: &Registers) -> Registers {
     caller(registers.lr(), registers.sp(), !registers.fp())
 }
 
 /// The same registers with another link register.
-pub(in super::super) fn with_other_link(registers: &Registers) -> Option<Registers> {
+pub(crate) fn with_other_link(registers: &Registers) -> Option<Registers> {
     Some(caller(!registers.lr(), registers.sp(), registers.fp()))
 }
 
@@ -50,10 +49,10 @@ pub(in super::super) fn with_other_link(registers: &Registers) -> Option<Registe
 ///
 /// The table says what the address is, and not where. So all words of the frame that hold it are
 /// compared: the one that counts is among them. The link register is compared in any case.
-pub(in super::super) fn check_return(
+pub(crate) fn check_return(
     stack: &CopiedStack<'_>,
     frames: &mut Frames,
-    step: &Return,
+    step: &Return<Registers>,
 ) -> Option<u64> {
     if step.is_linked {
         return None;
@@ -79,11 +78,9 @@ pub(in super::super) fn check_return(
 }
 
 /// The instruction at an address.
-fn instruction(space: &AddressSpace, at: u64) -> Option<u32> {
+fn instruction(read_code: &dyn Fn(u64, &mut [u8]) -> bool, at: u64) -> Option<u32> {
     let mut code = [0; 4];
-    space
-        .read_code(at, &mut code)
-        .then(|| u32::from_le_bytes(code))
+    read_code(at, &mut code).then(|| u32::from_le_bytes(code))
 }
 
 /// Where a branch at `from` leads, by its 26 bits of distance in instructions.
@@ -93,19 +90,19 @@ fn target(from: u64, instruction: u32) -> u64 {
 }
 
 /// Where a function begins that does no more than jump there (`b`).
-pub(in super::super) fn jumps_to(space: &AddressSpace, function: u64) -> u64 {
-    match instruction(space, function) {
+pub(crate) fn jumps_to(read_code: &dyn Fn(u64, &mut [u8]) -> bool, function: u64) -> u64 {
+    match instruction(read_code, function) {
         Some(branch) if branch >> 26 == 0b00_0101 => target(function, branch),
         _ => function,
     }
 }
 
 /// The call that returns to this address: `bl`, or `blr` and its forms that check a signature.
-pub(in super::super) fn call_before(space: &AddressSpace, address: u64) -> Call {
+pub(crate) fn call_before(read_code: &dyn Fn(u64, &mut [u8]) -> bool, address: u64) -> Call {
     let Some(from) = address.checked_sub(4) else {
         return Call::None;
     };
-    match instruction(space, from) {
+    match instruction(read_code, from) {
         Some(call) if call >> 26 == 0b10_0101 => Call::Of(target(from, call)),
         Some(call) if call & 0xfeff_f000 == 0xd63f_0000 => Call::Indirect,
         _ => Call::None,

@@ -6,46 +6,45 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use hither_kernel_events::stack::CopiedStack;
 use hither_session::call_stack::Frames;
 
-use super::super::address_space::AddressSpace;
-use super::{Call, Return};
+use super::super::call::{Call, Return};
 
-pub(in super::super) type Unwinder = UnwinderX86_64<Arc<[u8]>>;
-pub(in super::super) type Cache = CacheX86_64;
-pub(in super::super) type Registers = UnwindRegsX86_64;
+pub(crate) type Unwinder = UnwinderX86_64<Arc<[u8]>>;
+pub(crate) type Cache = CacheX86_64;
+pub(crate) type Registers = UnwindRegsX86_64;
 
 /// The return address is the word below a caller's stack, so a frame without a table can be found.
-pub(in super::super) const CAN_GUESS: bool = true;
+pub(crate) const CAN_GUESS: bool = true;
 
 /// Of the innermost frame.
-pub(in super::super) fn innermost(stack: &CopiedStack<'_>) -> Registers {
+pub(crate) fn innermost(stack: &CopiedStack<'_>) -> Registers {
     Registers::new(stack.ip, stack.sp, stack.bp)
 }
 
 /// Of a caller.
-pub(in super::super) fn caller(address: u64, sp: u64, fp: u64) -> Registers {
+pub(crate) fn caller(address: u64, sp: u64, fp: u64) -> Registers {
     Registers::new(address, sp, fp)
 }
 
 /// The frame pointer.
-pub(in super::super) fn fp(registers: &Registers) -> u64 {
+pub(crate) fn fp(registers: &Registers) -> u64 {
     registers.bp()
 }
 
 /// The same registers with another frame pointer.
-pub(in super::super) fn with_other_fp(registers: &Registers) -> Registers {
+pub(crate) fn with_other_fp(registers: &Registers) -> Registers {
     Registers::new(registers.ip(), registers.sp(), !registers.bp())
 }
 
 /// The same registers with another link register: there is none.
-pub(in super::super) fn with_other_link(_registers: &Registers) -> Option<Registers> {
+pub(crate) fn with_other_link(_registers: &Registers) -> Option<Registers> {
     None
 }
 
 /// Has the return address compared, by which the stack is known again. Returns where it lies.
-pub(in super::super) fn check_return(
+pub(crate) fn check_return(
     stack: &CopiedStack<'_>,
     frames: &mut Frames,
-    step: &Return,
+    step: &Return<Registers>,
 ) -> Option<u64> {
     let slot = step.after.sp() - 8;
     frames.memoisable &= stack.word_at(slot) == Some(step.address);
@@ -54,9 +53,9 @@ pub(in super::super) fn check_return(
 }
 
 /// Where a function begins that does no more than jump there.
-pub(in super::super) fn jumps_to(space: &AddressSpace, function: u64) -> u64 {
+pub(crate) fn jumps_to(read_code: &dyn Fn(u64, &mut [u8]) -> bool, function: u64) -> u64 {
     let mut code = [0; 5];
-    match (space.read_code(function, &mut code), code) {
+    match (read_code(function, &mut code), code) {
         (true, [0xe9, distance @ ..]) => function
             .wrapping_add(5)
             .wrapping_add_signed(i32::from_le_bytes(distance).into()),
@@ -65,12 +64,12 @@ pub(in super::super) fn jumps_to(space: &AddressSpace, function: u64) -> u64 {
 }
 
 /// The call that returns to this address.
-pub(in super::super) fn call_before(space: &AddressSpace, address: u64) -> Call {
+pub(crate) fn call_before(read_code: &dyn Fn(u64, &mut [u8]) -> bool, address: u64) -> Call {
     let mut code = [0; 7];
     let Some(from) = address.checked_sub(7) else {
         return Call::None;
     };
-    if !space.read_code(from, &mut code) {
+    if !read_code(from, &mut code) {
         return Call::None;
     }
     if let [_, _, 0xe8, distance @ ..] = code {

@@ -31,17 +31,17 @@ use crate::polling::{Backoff, Periodic};
 use crate::program_files::{OpenedFile, ProgramFiles};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
-pub(in crate::page_cache) const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
-pub(in crate::page_cache) const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
+pub(crate) const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
 /// How often a memory cgroup is asked what it leaves for files.
-pub(in crate::page_cache) const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
+pub(crate) const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
 
 /// How often programs are asked what they have read from storage, while they report accesses.
-pub(in crate::page_cache) const STORAGE_PERIOD_NS: u64 = 100_000_000;
+pub(crate) const STORAGE_PERIOD_NS: u64 = 100_000_000;
 
 /// How often they are while they do not, the first while they read.
-pub(in crate::page_cache) const PAUSED_PERIOD_NS: u64 = 5_000_000;
+pub(crate) const PAUSED_PERIOD_NS: u64 = 5_000_000;
 const PAUSED_POLL_INTERVAL_MIN: Duration = Duration::from_nanos(PAUSED_PERIOD_NS);
 const PAUSED_POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
@@ -51,7 +51,7 @@ const COUNTING_DIVISOR: u64 = 50;
 const PAUSED_POLL_INTERVAL_LONGEST: Duration = Duration::from_secs(1);
 
 /// How often the kernel is asked which of the kept extents are still cached.
-pub(in crate::page_cache) const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+pub(crate) const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 
 /// How many files and how many call sites a report names.
 const BUSIEST_MAX: usize = 8;

@@ -85,7 +85,7 @@ use hither_mount::obstacle as mount_obstacle;
 
 #[cfg(not(feature = "cluster"))]
 fn mount_obstacle() -> Option<String> {
-    Some(crate::command::left_out::MESSAGE.to_owned())
+    Some(crate::left_out::MESSAGE.to_owned())
 }
 
 fn of_recording() -> Vec<Check> {

@@ -14,7 +14,7 @@ use hither_service::values::address;
 
 #[cfg(not(feature = "cluster"))]
 fn address(_: &str) -> Result<SocketAddr, String> {
-    Err(crate::command::left_out::MESSAGE.to_owned())
+    Err(crate::left_out::MESSAGE.to_owned())
 }
 
 /// The options about plans and profiles.
