@@ -1,6 +1,5 @@
 //! What `hither run` would have read from storage, had it run the recorded program.
 
-use crate::advice::Doubt;
 use crate::format::bytes;
 use hither_core::{ExpectedReads, Forecast, Spec};
 use hither_trace::Trace;
@@ -31,8 +30,8 @@ fn words(forecast: &Forecast) -> String {
     format!("{} ({low} to {high})", bytes(forecast.bytes))
 }
 
-/// The doubt that a wide range leaves.
-pub(crate) fn doubt(expected: &ExpectedReads) -> Option<Doubt> {
+/// What a wide range leaves in doubt.
+pub(crate) fn doubt(expected: &ExpectedReads) -> Option<String> {
     let ExpectedReads { run, alone, .. } = expected;
     let (what, forecast) = if !run.is_exact() {
         ("a run", run)
@@ -42,9 +41,7 @@ pub(crate) fn doubt(expected: &ExpectedReads) -> Option<Doubt> {
         return None;
     };
     let (low, high) = (bytes(forecast.low_bytes), bytes(forecast.high_bytes));
-    Some(Doubt::unbounded(format!(
-        "{what} may read from {low} to {high}"
-    )))
+    Some(format!("{what} may read from {low} to {high}"))
 }
 
 /// The same, and why it differs from what the simulated hit ratios say.
