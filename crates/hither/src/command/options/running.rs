@@ -102,12 +102,6 @@ impl Display for Whose {
     }
 }
 
-fn tell_systemd(text: &str) {
-    if let Err(error) = notify(text) {
-        ui::print_message(error);
-    }
-}
-
 impl RunningArgs {
     /// Whose accesses are meant. None if it is a command's.
     pub(crate) fn scope(&self) -> anyhow::Result<Option<Scope>> {
@@ -192,7 +186,10 @@ impl RunningArgs {
         let mut is_ready = false;
         let ran = attach(options, || {
             if !std::mem::replace(&mut is_ready, true) {
-                tell_systemd("READY=1");
+                // Otherwise the unit waits for it in vain.
+                if let Err(error) = notify("READY=1") {
+                    ui::print_message(error);
+                }
             }
             interrupted.load(Ordering::Relaxed)
                 || until.is_some_and(|until| Instant::now() >= until)
@@ -200,7 +197,8 @@ impl RunningArgs {
                 // A unit that is started anew gets a new one.
                 || cgroup.is_some_and(|(folder, before)| inode(folder) != before)
         });
-        tell_systemd("STOPPING=1");
+        // It sees the end in any case.
+        let _ = notify("STOPPING=1");
         Ok(ran)
     }
 
