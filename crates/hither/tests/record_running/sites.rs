@@ -84,10 +84,16 @@ fn record(folder: &Path, program: &Path) -> Trace {
     for _ in 0..100 {
         read_once(&mut program, &mut said);
     }
-    drop(program.stdin.take());
-    program.wait().expect("waited for");
+    // The code of a program that has ended cannot be looked at any more, and on a busy machine the
+    // recorder may come that late.
+    let asked = Command::new("kill")
+        .args(["-INT", &recording.id().to_string()])
+        .status();
+    assert!(asked.expect("asked").success());
     let output = recording.wait_with_output().expect("waited for");
     assert!(output.status.success(), "{output:?}");
+    drop(program.stdin.take());
+    program.wait().expect("waited for");
     load(&folder.join("t.hither"))
 }
 
