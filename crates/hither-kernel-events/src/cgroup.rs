@@ -52,7 +52,10 @@ impl Cgroup {
         } else {
             format!("{name}.service")
         };
-        Cgroup::called(&|folder| folder == full)
+        match Cgroup::called(&|folder| folder == full) {
+            Err(Error::NoSuchCgroup) => Err(instance_of(name)?),
+            found => found,
+        }
     }
 
     /// The cgroup of a container, by the first digits of its ID: that of Docker, Podman,
@@ -86,6 +89,28 @@ impl Cgroup {
     }
 }
 
+/// The error that there is no service of this name. It names one that is an instance of a template
+/// of this name: Debian's `postgresql` starts `postgresql@17-main`, and has no process of its own.
+fn instance_of(name: &str) -> Result<Error, Error> {
+    let is_instance = |folder: &str| is_instance(folder, name);
+    for hierarchy in Mounts::read()?.cgroup_hierarchies() {
+        let mut found = Vec::new();
+        find(&hierarchy.at, &is_instance, &mut found);
+        if let Some(name) = found.iter().find_map(|folder| folder.file_name()) {
+            return Ok(Error::OnlyInstance(name.display().to_string()));
+        }
+    }
+    Ok(Error::NoSuchCgroup)
+}
+
+fn is_instance(folder: &str, name: &str) -> bool {
+    let name = name.strip_suffix(".service").unwrap_or(name);
+    let instance = folder
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('@'));
+    instance.is_some_and(|instance| instance.ends_with(".service"))
+}
+
 /// Finds folders by their names. One that cannot be read has been removed meanwhile, or is not for
 /// this user.
 fn find(folder: &Path, is_it: &dyn Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
@@ -116,6 +141,18 @@ fn is_of_container(folder: &str, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instances_are_known_by_their_template() {
+        assert!(is_instance("postgresql@17-main.service", "postgresql"));
+        assert!(is_instance(
+            "postgresql@17-main.service",
+            "postgresql.service"
+        ));
+        assert!(!is_instance("postgresql.service", "postgresql"));
+        assert!(!is_instance("postgresql@17-main.slice", "postgresql"));
+        assert!(!is_instance("xpostgresql@1.service", "postgresql"));
+    }
 
     #[test]
     fn containers_are_known_by_their_folders() {

@@ -52,6 +52,9 @@ pub enum Error {
     /// No cgroup is called so.
     #[error("no cgroup is called so: it does not run, or has no cgroup of its own")]
     NoSuchCgroup,
+    /// No cgroup is called so, but those of units that were made of a template of this name are.
+    #[error("no cgroup is called so: it does not run, or has none of its own; {0} does")]
+    OnlyInstance(String),
     /// More than one cgroup is called so.
     #[error("both {first} and {second} are called so: choose one with its path")]
     SeveralCgroups {
