@@ -22,6 +22,7 @@ pub mod ids;
 mod list;
 pub mod placement;
 pub mod random;
+pub mod readahead_windows;
 pub mod registry;
 pub mod replacement;
 pub mod signature;

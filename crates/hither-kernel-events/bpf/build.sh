@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles the programs into the objects that are committed beside them, or into the folder $1, one
-# for each processor. They do not depend on where they are built. Needs Debian 12's clang and llvm (14.0.6): another
-# version makes other bytes.
+# for each processor. They do not depend on where they are built. Needs Debian 12's clang and llvm
+# (14.0.6): another version makes other bytes.
 set -euo pipefail
 cd "$(dirname "$0")"
 to="${1:-.}"

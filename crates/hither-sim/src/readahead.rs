@@ -22,6 +22,7 @@
 
 use std::collections::VecDeque;
 
+use hither_core::readahead_windows::{first_size, next_size};
 use hither_core::{Access, Block, Op, Residency};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -335,29 +336,6 @@ impl<'a> Readahead<'a> {
         if self.order.len() > 2 * self.ahead_max {
             self.order.retain(|one| lies(&self.ahead, one));
         }
-    }
-}
-
-/// `get_init_ra_size` of the kernel.
-fn first_size(asked: u32, window: u32) -> u32 {
-    let asked = asked.next_power_of_two();
-    if asked <= window / 32 {
-        4 * asked
-    } else if asked <= window / 4 {
-        2 * asked
-    } else {
-        window
-    }
-}
-
-/// `get_next_ra_size` of the kernel.
-fn next_size(size: u32, window: u32) -> u32 {
-    if size < window / 16 {
-        4 * size
-    } else if size <= window / 2 {
-        2 * size
-    } else {
-        window
     }
 }
 

@@ -29,6 +29,7 @@ mod load_options;
 mod meta;
 mod objects;
 mod partial;
+mod per_line;
 mod private_file;
 mod requests;
 mod reuse;

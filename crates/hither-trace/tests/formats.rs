@@ -188,6 +188,8 @@ fn columns_of_csv_may_be_quoted() {
         blocks(&read(text.as_bytes(), None).unwrap()),
         [0, 0, 1, 1, 2]
     );
+    let named = "\"time\",\"object\",\"size\"\n0,\"a\",9\n1,b,9\n2,\"a\",9\n";
+    assert_eq!(blocks(&read(named.as_bytes(), None).unwrap()), [0, 1, 0]);
     for (line, problem) in [
         ("0,\"a,9", "a quotation mark without its other"),
         ("0,\"a\"b,9", "text behind a quotation mark"),

@@ -452,7 +452,6 @@ impl PageCacheController {
         }
     }
 
-    /// Counts a reference by file and by call site, and notes the block's class.
     /// The size of an access's block: the last one of a file is what the file has of it. Of many
     /// files it is the only one.
     fn bytes_of(&self, access: &Access) -> u64 {
@@ -461,6 +460,7 @@ impl PageCacheController {
         left.clamp(1, BLOCK_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
+    /// Counts a reference by file and by call site, and notes the block's class.
     fn count(&mut self, access: &Access, bytes: u64, miss: bool, lru_miss: bool) {
         let slot = self.model.residency.slot(access.block);
         let class = slot.and_then(|slot| self.model.policy.class(slot));

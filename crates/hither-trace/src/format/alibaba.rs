@@ -4,11 +4,11 @@
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::objects::Objects;
+use crate::per_line;
 use crate::schema::{AccessRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, Parsed, SinceFirst, decimal, fields};
+use crate::text::{Parsed, decimal, fields};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -20,25 +20,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let (mut disks, mut since) = (Objects::<u64>::new(), SinceFirst::default());
-    let mut lines = Lines::of(input);
-    while let Some(line) = lines.next()? {
-        if line.bytes.is_empty() {
-            sink.separator();
-            continue;
-        }
-        let (disk, row) = parse(line.bytes).map_err(line.wrong())?;
-        let time_ns = since.ns(row.time_ns);
-        let path = || format!("disk {disk}").into_bytes();
-        let object = disks.number(sink, &disk, time_ns, path);
-        let row = AccessRow {
-            object,
-            time_ns,
-            ..row
-        };
-        sink.request(&row).map_err(line.place())?;
-    }
-    Ok(None)
+    per_line::requests(input, sink, "disk", |_| false, parse)
 }
 
 /// The disk and the request on it.

@@ -105,7 +105,8 @@ impl Columns {
             .iter()
             .find(|byte| header.as_bytes().contains(byte));
         let separator = *separator.ok_or(NO_OBJECT)?;
-        let names: Vec<&str> = header.split(char::from(separator)).map(str::trim).collect();
+        let names = header.split(char::from(separator)).map(str::trim);
+        let names: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
         let first = |known: &[&str]| names.iter().position(|name| known.contains(name));
         let only = |known: &[&str]| match first(known) {
             one if one == names.iter().rposition(|name| known.contains(name)) => Ok(one),

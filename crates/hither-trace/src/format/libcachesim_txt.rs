@@ -8,9 +8,10 @@ use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
+use crate::per_line;
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, key};
+use crate::text::key;
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -22,13 +23,5 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let mut lines = Lines::of(input);
-    while let Some(line) = lines.next()? {
-        if line.bytes.is_empty() {
-            sink.separator();
-        } else {
-            sink.key(key(line.bytes), Op::Read)?;
-        }
-    }
-    Ok(None)
+    per_line::keys(input, sink, |line| Ok((key(line), Op::Read)))
 }

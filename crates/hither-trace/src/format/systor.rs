@@ -5,11 +5,11 @@
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::objects::Objects;
+use crate::per_line;
 use crate::schema::{AccessRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, Parsed, SinceFirst, decimal, fields, seconds};
+use crate::text::{Parsed, decimal, fields, seconds};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -30,25 +30,8 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let (mut units, mut since) = (Objects::<u64>::new(), SinceFirst::default());
-    let mut lines = Lines::of(input);
-    while let Some(line) = lines.next()? {
-        // Files that were joined have the header more than once.
-        if line.bytes.is_empty() || is_header(line.bytes) {
-            sink.separator();
-            continue;
-        }
-        let (unit, row) = parse(line.bytes).map_err(line.wrong())?;
-        let time_ns = since.ns(row.time_ns);
-        let object = units.number(sink, &unit, time_ns, || format!("LUN {unit}").into_bytes());
-        let row = AccessRow {
-            object,
-            time_ns,
-            ..row
-        };
-        sink.request(&row).map_err(line.place())?;
-    }
-    Ok(None)
+    // Files that were joined have the header more than once.
+    per_line::requests(input, sink, "LUN", is_header, parse)
 }
 
 fn is_header(line: &[u8]) -> bool {

@@ -7,11 +7,11 @@
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::objects::Objects;
+use crate::per_line;
 use crate::schema::{AccessRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, Parsed, SinceFirst, decimal, fields, sectors};
+use crate::text::{Parsed, decimal, fields, sectors};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -24,25 +24,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let (mut volumes, mut since) = (Objects::<u64>::new(), SinceFirst::default());
-    let mut lines = Lines::of(input);
-    while let Some(line) = lines.next()? {
-        if line.bytes.is_empty() {
-            sink.separator();
-            continue;
-        }
-        let (volume, row) = parse(line.bytes).map_err(line.wrong())?;
-        let time_ns = since.ns(row.time_ns);
-        let path = || format!("volume {volume}").into_bytes();
-        let object = volumes.number(sink, &volume, time_ns, path);
-        let row = AccessRow {
-            object,
-            time_ns,
-            ..row
-        };
-        sink.request(&row).map_err(line.place())?;
-    }
-    Ok(None)
+    per_line::requests(input, sink, "volume", |_| false, parse)
 }
 
 /// The volume and the request on it.

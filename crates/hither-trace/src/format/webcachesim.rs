@@ -8,9 +8,10 @@ use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
+use crate::per_line;
 use crate::sink::Sink;
 use crate::source::Input;
-use crate::text::{Lines, Parsed, decimal, fractional};
+use crate::text::{Parsed, decimal, fractional};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -22,16 +23,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    let mut lines = Lines::of(input);
-    while let Some(line) = lines.next()? {
-        if line.bytes.is_empty() {
-            sink.separator();
-            continue;
-        }
-        let object = parse(line.bytes).map_err(line.wrong())?;
-        sink.key(object, Op::Read)?;
-    }
-    Ok(None)
+    per_line::keys(input, sink, |line| Ok((parse(line)?, Op::Read)))
 }
 
 fn parse(line: &[u8]) -> Parsed<u64> {

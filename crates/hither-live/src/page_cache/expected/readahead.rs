@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use hither_core::readahead_windows::{first_size, next_size};
+
 /// The library in programs disables readahead after so many reads in a row that went on nowhere.
 const RANDOM_READS: u32 = 16;
 
@@ -181,29 +183,6 @@ impl Stream {
             marked_before_end: self.marked_before_end,
             order: self.order,
         }
-    }
-}
-
-/// `get_init_ra_size` of the kernel.
-fn first_size(asked: u32, window: u32) -> u32 {
-    let asked = asked.next_power_of_two();
-    if asked <= window / 32 {
-        4 * asked
-    } else if asked <= window / 4 {
-        2 * asked
-    } else {
-        window
-    }
-}
-
-/// `get_next_ra_size` of the kernel.
-fn next_size(size: u32, window: u32) -> u32 {
-    if size < window / 16 {
-        4 * size
-    } else if size <= window / 2 {
-        2 * size
-    } else {
-        window
     }
 }
 
