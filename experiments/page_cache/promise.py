@@ -7,7 +7,7 @@ kernel alone, and how sure that is. Then the program runs without hither and und
 --plan` in turn, with none of its data cached, and the kernel counts what the whole tree reads from
 the disk. Where the verdict is to change nothing, it runs without hither alone.
 
-The first seven programs are those that the forecast was built with. The other twelve
+The first seven programs are those that the forecast was built with. The others
 (promise_strangers.py) were named by nobody before it was done.
 
 With --ordinary the programs, the recorder and the agent run as a user without any rights; root

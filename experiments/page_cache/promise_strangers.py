@@ -1,8 +1,9 @@
-"""Twelve programs for promise.py that nothing else here names, and that nobody tuned on.
+"""Fifteen programs for promise.py that nothing else here names, and that nobody tuned on.
 
-They were chosen, and their sizes set, before any of their figures was known. Each does the same
-work in each run, in a memory cgroup that does not hold its data, and prints something that depends
-on the bytes it reads.
+They were chosen, and their sizes set, before any of their figures was known: twelve, and the last
+three when it was seen that convert, h5diff and fdupes have no forecast. Each does the same work in
+each run, in a memory cgroup that does not hold its data, and prints something that depends on the
+bytes it reads.
 """
 
 import random
@@ -255,6 +256,56 @@ def fdupes(kit: Kit) -> Workload:
     return Workload(command, [first, second], kit.mib(176))
 
 
+def miller(kit: Kit) -> Workload:
+    """Four reports of a table, each of which reads all of it."""
+    page_cache.install({"mlr": "miller"})
+
+    def make(path: Path) -> None:
+        source = random.Random(13)
+        rows = [
+            f"{source.randrange(10**6)},{source.choice('abcdefgh')},{source.random():.9f},"
+            f"{source.randbytes(40).hex()}\n"
+            for _ in range(40_000)
+        ]
+        with path.open("w") as file:
+            file.write("id,group,value,word\n")
+            while file.tell() < kit.mib(256) * MIB:
+                source.shuffle(rows)
+                file.writelines(rows)
+
+    data = kit.made("rows.csv", make)
+    verbs = (
+        "count -g group",
+        "stats1 -a sum -f id -g group",
+        "filter '$id < 10' then count",
+        "top -f id -g group",
+    )
+    each = (f"mlr --icsv --ojson {verb} {data} | cksum" for verb in verbs)
+    return Workload("; ".join(each), [data], kit.mib(176))
+
+
+def squashfs(kit: Kit) -> Workload:
+    """An image of a tree without compression, what is in it, and the image again."""
+    page_cache.install({"mksquashfs": "squashfs-tools"})
+    data, out = workloads.tree(kit, "tree-320", kit.mib(320)), scratch(kit)
+    image = f"{out}/tree.squashfs"
+    plain = "-noI -noD -noF -noX -no-duplicates -processors 1 -no-progress -quiet"
+    make = f"rm -f {image} && mksquashfs {data} {image} {plain} -all-time 0 -mkfs-time 0"
+    read = f"unsquashfs -d {out}/back -processors 1 -no-progress -quiet {image}"
+    parts = [make, read, f"cat {out}/back/*/* | cksum", f"rm -r {out}/back", make, f"rm {image}"]
+    return Workload(" && ".join(parts), [data], kit.mib(224))
+
+
+def par2(kit: Kit) -> Workload:
+    """Recovery blocks of a file, and two verifications."""
+    page_cache.install({"par2": "par2"})
+    data, out = workloads.noise(kit, "blob", kit.mib(256)), scratch(kit)
+    create = f"par2 create -q -q -m16 -s1048576 -c4 -n1 -B {data.parent} {out}/blob.par2 {data}"
+    verify = f"par2 verify -q -q -m16 -B {data.parent} {out}/blob.par2; echo $?"
+    command = f"rm -f {out}/*; {create} && ({verify}; {verify}) | cksum; rm {out}/*"
+    return Workload(command, [data], kit.mib(144))
+
+
 STRANGERS: dict[str, Callable[[Kit], Workload]] = {
     "gawk": gawk,
     "pigz": pigz,
@@ -268,4 +319,7 @@ STRANGERS: dict[str, Callable[[Kit], Workload]] = {
     "borg": borg,
     "ctags": ctags,
     "fdupes": fdupes,
+    "mlr": miller,
+    "mksquashfs": squashfs,
+    "par2": par2,
 }

@@ -8,7 +8,7 @@ use crate::advice::{CacheAdvice, Recommendation};
 use crate::cache_analysis::CacheAnalysis;
 use crate::coverage::Coverage;
 use crate::expected;
-use crate::format::{bytes, duration_ns, percent, policy};
+use crate::format::{bytes, duration_ns, percent, policy, printable};
 use crate::placement::PlacementAnalysis;
 use crate::relevance::Relevance;
 use crate::run_plan::RunPlan;
@@ -185,10 +185,16 @@ fn how_to_apply(
         None => " on a machine with several nodes",
         Some(_) => "",
     };
-    let command = command_of(trace).filter(|command| command.chars().count() <= COMMAND_CHARS_MAX);
-    let command = command.filter(|command| !command.contains('\n'));
-    let command = command.as_deref().unwrap_or("CMD");
-    format!("Apply it{where_it_helps}: {}", command_line(plan, command))
+    let command = shown(command_of(trace));
+    format!("Apply it{where_it_helps}: {}", command_line(plan, &command))
+}
+
+/// A command in a line: one that is long, or that a terminal does not print as it is, is `CMD`.
+fn shown(command: Option<String>) -> String {
+    command
+        .filter(|command| command.chars().count() <= COMMAND_CHARS_MAX)
+        .filter(|command| printable(command) == *command)
+        .unwrap_or_else(|| "CMD".to_owned())
 }
 
 /// The command line that runs a command with a plan.
@@ -234,6 +240,21 @@ mod tests {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("pcc{sample=5}"), "'pcc{sample=5}'");
+    }
+
+    #[test]
+    fn a_command_that_no_line_can_name_is_cmd() {
+        let shown = |command: &str| shown(Some(command.to_owned()));
+        assert_eq!(shown("sh -c 'echo \"é\"'"), "sh -c 'echo \"é\"'");
+        for command in [
+            "sh -c 'a\nb'",
+            "cat '\u{1b}[2J'",
+            "cat '\u{202e}'",
+            &"a".repeat(101),
+        ] {
+            assert_eq!(shown(command), "CMD");
+        }
+        assert_eq!(super::shown(None), "CMD");
     }
 
     #[test]

@@ -306,14 +306,19 @@ fn load(options: &Options, btf: &Btf) -> Result<Ebpf, Error> {
         .override_global("cgroup_id", &cgroup.id, true)
         // Where pages have one size, it is compiled in.
         .override_global("page_shift", &page_shift, cfg!(target_arch = "aarch64"))
-        .map_max_entries("ring", options.ring_bytes);
+        .map_max_entries("ring", options.ring_bytes)
+        .map_max_entries("told_of", options.files_max)
+        .map_max_entries("files", options.files_max);
     if stack_bytes == 0 {
         // No program uses them then.
         loader.map_max_entries("scratch", 1);
         loader.map_max_entries("known_stacks", 1);
-    } else if matches!(options.scope, Scope::Processes(_)) {
-        // One has a KiB.
-        loader.map_max_entries("known_stacks", KNOWN_STACKS_OF_PROCESSES_MAX);
+    } else {
+        let stacks_max = match options.scope {
+            Scope::Processes(_) => options.stacks_max.min(KNOWN_STACKS_OF_PROCESSES_MAX),
+            _ => options.stacks_max,
+        };
+        loader.map_max_entries("known_stacks", stacks_max);
     }
     loader.load(OBJECT).map_err(Error::Load)
 }

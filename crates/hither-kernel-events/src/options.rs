@@ -11,6 +11,10 @@ use crate::source::Source;
 /// quarter of a million events without stacks.
 pub const RING_BYTES: u32 = 16 << 20;
 
+/// At the same time, so many stacks are known, of a KiB each, and so many files.
+const STACKS_MAX: u32 = 1 << 15;
+const FILES_MAX: u32 = 1 << 16;
+
 /// What is observed. The kernel's side filters, so that what is not asked for costs little.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -46,6 +50,31 @@ pub struct Options {
     /// Bytes of the ring: a power of two, at least a page. A ring that is full loses events, which
     /// are counted.
     pub ring_bytes: u32,
+    /// So many stacks are known at the same time. One that is not is copied again.
+    pub stacks_max: u32,
+    /// So many files are known at the same time. One that is not is reported again.
+    pub files_max: u32,
+}
+
+impl Options {
+    /// What the kernel keeps for the observer counts against the memory cgroup that the observer is
+    /// in, and often the programs are in there, too: the ring takes up to 1/32 of the limit, the
+    /// stacks 1/64, the files 1/64. With a limit of 2 GiB or more nothing is smaller.
+    #[must_use]
+    pub fn within(self, limit_bytes: u64) -> Options {
+        let share = |bytes_each: u64, least: u32, most: u32| {
+            let entries = u32::try_from(limit_bytes / bytes_each).unwrap_or(u32::MAX);
+            entries.max(least).min(most)
+        };
+        let ring_bytes = share(32, 1 << 16, self.ring_bytes);
+        Options {
+            // The largest power of two that is not more.
+            ring_bytes: 1 << ring_bytes.max(1).ilog2(),
+            stacks_max: share(64 << 10, 1 << 8, self.stacks_max),
+            files_max: share(16 << 10, 1 << 10, self.files_max),
+            ..self
+        }
+    }
 }
 
 impl Default for Options {
@@ -63,6 +92,8 @@ impl Default for Options {
             calls: false,
             stack_bytes: 0,
             ring_bytes: RING_BYTES,
+            stacks_max: STACKS_MAX,
+            files_max: FILES_MAX,
         }
     }
 }
@@ -89,5 +120,29 @@ impl Scope {
             Scope::Processes(_) | Scope::Started => 1,
             Scope::Cgroup(_) => 2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_side_takes_a_part_of_a_memory_limit() {
+        let sizes = |limit_bytes| {
+            let within = Options::default().within(limit_bytes);
+            [within.ring_bytes, within.stacks_max, within.files_max]
+        };
+        assert_eq!(sizes(192 << 20), [4 << 20, 3072, 12288]);
+        let full = Options::default();
+        let full = [full.ring_bytes, full.stacks_max, full.files_max];
+        assert_eq!(sizes(2 << 30), full);
+        assert_eq!(sizes(u64::MAX), full);
+        assert_eq!(sizes(0), [1 << 16, 1 << 8, 1 << 10]);
+        let asked = Options {
+            ring_bytes: 4096,
+            ..Options::default()
+        };
+        assert_eq!(asked.within(1 << 30).ring_bytes, 4096);
     }
 }

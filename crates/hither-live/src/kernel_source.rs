@@ -27,6 +27,7 @@ use std::thread;
 
 use hither_core::references::INDEX_MAX;
 use hither_ids::{FileKey, Pid, Tid};
+use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::file_id::FileId;
 use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
@@ -216,7 +217,7 @@ impl KernelSource {
         let kinds = of_programs.into_iter();
         let kinds = kinds.chain(observed.inserted.then_some(Kind::Insert));
         let kinds = kinds.chain(observed.evicted.then_some(Kind::Evict));
-        let observer = Observer::new(&Options {
+        let options = Options {
             scope: observed.scope.clone(),
             kinds: kinds.collect(),
             others: observed.others,
@@ -228,7 +229,10 @@ impl KernelSource {
                 Some(_) => STACK_BYTES_MAX,
             },
             ..Options::default()
-        });
+        };
+        let group = MemoryGroup::of_this_process().ok().flatten();
+        let limit_bytes = group.and_then(|group| group.limit_bytes());
+        let observer = Observer::new(&options.within(limit_bytes.unwrap_or(u64::MAX)));
         let observer = observer.map_err(Error::Observer)?;
         // System calls do not say what others do, and some kernels not what comes in.
         let is_by_calls = observer.source(Kind::Read) == Some(Source::SystemCalls);

@@ -17,7 +17,7 @@ mod hashed_names;
 pub(crate) mod intern;
 pub mod machine;
 mod mapped;
-mod memory_left;
+pub(crate) mod memory_left;
 mod not_recorded;
 mod order;
 mod perf_maps;

@@ -24,6 +24,7 @@ use crate::kernel_source::{KernelSource, Observed};
 use crate::launch::{self, Instrumentation};
 use crate::mechanism::{Mechanism, RunState, SessionNeeds};
 use crate::memory::{self, MemoryMechanism, MemoryOptions, MemoryReport};
+use crate::observe::memory_left::MemorySampler;
 use crate::observe::recording::{Recorded, Recording, TraceOptions};
 use crate::observe::start::SeenBy;
 use crate::page_cache::{self, PageCacheMechanism, PageCacheOptions, PageCacheReport};
@@ -266,6 +267,7 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     }
     begin_log(options.log.as_deref(), active.all())?;
     let record = options.record.as_ref();
+    let memory_left = MemorySampler::of_this_process();
     let mut beside = match record {
         Some(_) if is_without && !by_kernel => beside(options)?,
         _ => None,
@@ -275,8 +277,13 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
         None if by_kernel => SeenBy::Kernel,
         None => SeenBy::Library,
     };
-    let recording = record.map(|trace| Recording::create(trace, &options.command, seen_by));
-    let mut recording = recording.transpose()?;
+    let mut recording = match record {
+        Some(trace) => {
+            let command = &options.command;
+            Some(Recording::create(trace, command, seen_by, memory_left)?)
+        }
+        None => None,
+    };
 
     let needs = active.all().into_iter().map(|mechanism| mechanism.needs());
     let needs: Vec<SessionNeeds> = needs

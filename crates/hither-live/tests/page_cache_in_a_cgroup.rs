@@ -5,57 +5,22 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use hither_kernel::process::children_read_bytes;
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport};
 use hither_live::{Beside, Mechanisms, RunOptions, SessionOptions};
+use hither_testing::memory_group::MemoryGroup;
 use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 
-/// A memory cgroup of its own, where this user may make one.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(mib: u64) -> Result<Group, String> {
-        let name = format!("hither-test-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/memory").join(&name);
-        let second = Path::new("/sys/fs/cgroup").join(&name);
-        let (folder, limit) = if first.parent().is_some_and(Path::exists) {
-            (first, "memory.limit_in_bytes")
-        } else {
-            (second, "memory.max")
-        };
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let group = Group(folder);
-        fs::write(group.0.join(limit), (mib * MIB).to_string())
-            .map_err(|error| format!("{limit}: {error}"))?;
-        Ok(group)
-    }
-
-    /// A shell's words that bring it in.
-    fn enter(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs", self.0.display())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let group = match Group::new(96) {
-        Ok(group) => group,
-        Err(why) => {
-            skip_on_this_machine(format_args!("no memory cgroup: {why}"));
-            return;
-        }
+    let Some(group) = MemoryGroup::new(96) else {
+        return;
     };
     let data = support::uncached(&folder.path().join("data"), 192);
     reads_less(&group, folder.path(), &data, support::LOOP, false);
@@ -75,7 +40,7 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
 
 /// Runs passes over the file in the group until less was read than without steering.
 fn reads_less(
-    group: &Group,
+    group: &MemoryGroup,
     folder: &Path,
     data: &Path,
     source: &str,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
+use hither_testing::memory_group::MemoryGroup;
 use hither_testing::skip::{skip, skip_on_this_machine};
 use support::{figures, folder};
 
@@ -140,35 +141,22 @@ fn a_program_without_descriptors_fails_as_without() {
 fn replicas_give_way_in_a_memory_cgroup() {
     let folder = folder("replicas/cramped");
     let folder = folder.path();
-    let (first, second) = (
-        Path::new("/sys/fs/cgroup/memory"),
-        Path::new("/sys/fs/cgroup"),
-    );
-    let (root, limit) = if first.exists() {
-        (first, "memory.limit_in_bytes")
-    } else {
-        (second, "memory.max")
+    let Some(group) = MemoryGroup::new(96) else {
+        return;
     };
-    let limit_bytes = 96 << 20;
-    let group = root.join(format!("hither-cramped-{}", std::process::id()));
-    let made =
-        fs::create_dir(&group).and_then(|()| fs::write(group.join(limit), limit_bytes.to_string()));
-    if let Err(error) = made {
-        let _ = fs::remove_dir(&group);
-        return skip_on_this_machine(format_args!("no memory cgroup: {error}"));
-    }
     let data: Vec<u8> = (0..32_u32 << 18)
         .flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
     fs::write(folder.join("data"), data).expect("written");
     let script = format!(
-        "echo $$ > {0}/cgroup.procs && exec \"$@\" ./program data 72 {0} {limit_bytes}",
-        group.display()
+        "{} && exec \"$@\" ./program data 72 {} {}",
+        group.enter(),
+        group.folder().display(),
+        96 << 20
     );
     let alone = shell_with(folder, &script, None);
     let with = shell_with(folder, &script, Some(&["--replica-memory", "80MiB"]));
     let said = String::from_utf8_lossy(&with.stderr).into_owned();
-    let removed = fs::remove_dir(&group);
     assert!(alone.status.success() && with.status.success(), "{said}");
     assert_eq!(alone.stdout, with.stdout);
     let figures = figures(&with);
@@ -179,7 +167,7 @@ fn replicas_give_way_in_a_memory_cgroup() {
             "{figures}"
         );
     }
-    removed.expect("nobody is left in it");
+    fs::remove_dir(group.folder()).expect("nobody is left in it");
 }
 
 /// What the agent shares is sized at once, which the limit on the size of files does not allow:

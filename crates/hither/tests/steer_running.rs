@@ -15,6 +15,7 @@ use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::identify;
 use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{CachedFile, PageCache, ThisPageCache};
+use hither_testing::memory_group::MemoryGroup;
 use hither_testing::needs::ON_A_DISK;
 use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
@@ -251,37 +252,6 @@ fn what_a_static_program_reads_leaves_nothing_cached() {
     assert_eq!(cached(&data, 0, 48 * MIB), 0);
 }
 
-/// A memory cgroup of its own, where this user may make one.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(mib: u64) -> Result<Group, String> {
-        let name = format!("hither-steer-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/memory").join(&name);
-        let second = Path::new("/sys/fs/cgroup").join(&name);
-        let (folder, limit) = if first.parent().is_some_and(Path::exists) {
-            (first, "memory.limit_in_bytes")
-        } else {
-            (second, "memory.max")
-        };
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let group = Group(folder);
-        fs::write(group.0.join(limit), (mib * MIB).to_string())
-            .map_err(|error| format!("{limit}: {error}"))?;
-        Ok(group)
-    }
-
-    fn enter(&self, process: u32) {
-        fs::write(self.0.join("cgroup.procs"), process.to_string()).expect("it enters");
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 /// By the kernel's own order, each pass over a file that is larger than the cgroup reads all of it.
 #[test]
 fn a_loop_in_a_memory_cgroup_that_runs_already_reads_less() {
@@ -290,12 +260,8 @@ fn a_loop_in_a_memory_cgroup_that_runs_already_reads_less() {
     }
     let folder = folder();
     let folder = folder.path();
-    let group = match Group::new(96) {
-        Ok(group) => group,
-        Err(why) => {
-            skip_on_this_machine(format_args!("no memory cgroup: {why}"));
-            return;
-        }
+    let Some(group) = MemoryGroup::new(96) else {
+        return;
     };
     let data = folder.join("data");
     let program = compiled(folder);
@@ -305,8 +271,8 @@ fn a_loop_in_a_memory_cgroup_that_runs_already_reads_less() {
         let mut command = Command::new(&program);
         command.arg(&data);
         let mut reader = Reader::of(command);
-        group.enter(reader.child.id());
-        let of = group.0.to_str().expect("a name");
+        group.bring(reader.child.id());
+        let of = group.folder().to_str().expect("a name");
         let agent = attach(folder, &["--page-cache=mru", "--json", "--cgroup", of]);
         (0..8).for_each(|_| reader.read_once());
         reader.end();

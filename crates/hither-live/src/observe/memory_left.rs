@@ -1,7 +1,7 @@
 //! How much memory a program's cgroup leaves for pages of files while the program is recorded.
 
 use hither_kernel::cgroup::MemoryGroup;
-use hither_kernel::process::own_memory_bytes;
+use hither_kernel::process::{monotonic_ns, own_memory_bytes};
 use hither_trace::schema::MemoryLeft;
 
 use crate::polling::Periodic;
@@ -21,24 +21,35 @@ pub(crate) struct MemorySampler {
     start_ns: u64,
     period: Periodic,
     period_ns: u64,
-    /// What the kernel held for the group before the recorder was set up.
+    /// What the kernel held for the group when the sampler was made.
     kernel_before_bytes: u64,
     samples: Vec<MemoryLeft>,
 }
 
 impl MemorySampler {
+    /// Of the recorder's own cgroup, if that has a limit. Made before the recorder sets anything
+    /// up that the kernel holds: of that, the recorder takes what comes after.
+    pub(crate) fn of_this_process() -> MemorySampler {
+        MemorySampler::of(MemoryGroup::of_this_process().ok().flatten(), true)
+    }
+
     /// Of a cgroup, if there is one that has a limit. `is_own`: it is the recorder's, too.
-    pub(crate) fn of(group: Option<MemoryGroup>, is_own: bool, start_ns: u64) -> MemorySampler {
+    pub(crate) fn of(group: Option<MemoryGroup>, is_own: bool) -> MemorySampler {
         let before = group.as_ref().and_then(MemoryGroup::for_files);
         MemorySampler {
             kernel_before_bytes: before.map_or(0, |before| before.kernel_bytes),
             group,
             is_own,
-            start_ns,
+            start_ns: monotonic_ns(),
             period: Periodic::from_start(PERIOD_NS),
             period_ns: PERIOD_NS,
             samples: Vec::new(),
         }
+    }
+
+    /// Its times are since this one.
+    pub(crate) fn since(self, start_ns: u64) -> MemorySampler {
+        MemorySampler { start_ns, ..self }
     }
 
     /// The limit.

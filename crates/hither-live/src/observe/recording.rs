@@ -20,6 +20,7 @@ use hither_trace::schema::{Cut, Losses, Seen};
 use super::collect::{Collector, Ended, Finished, Unfinished};
 use super::hashed_names::HashedNames;
 use super::mapped::MappedTouches;
+use super::memory_left::MemorySampler;
 use super::not_recorded::on_path;
 use super::start::{SeenBy, Start};
 use super::summary::RecordingSummary;
@@ -72,7 +73,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Creates the trace of a command.
+    /// Creates the trace of a command, with what its memory cgroup leaves for files.
     ///
     /// # Errors
     /// The trace cannot be written to, or the touches of mapped files cannot be seen.
@@ -80,6 +81,7 @@ impl Recording {
         options: &TraceOptions,
         command: &[OsString],
         seen_by: SeenBy,
+        memory_left: MemorySampler,
     ) -> Result<Recording> {
         if options.mapped {
             // The watch that counts is opened later: programs inherit it from then on.
@@ -87,7 +89,7 @@ impl Recording {
         }
         let words = command.iter();
         let words = words.map(|word| word.to_string_lossy().into_owned());
-        let start = Start::now(words.collect(), options.arguments, seen_by);
+        let start = Start::now(words.collect(), options.arguments, seen_by, memory_left);
         // As long as it runs its folder is known, but it may have ended when it is inspected.
         let program = command.first().map(|program| {
             let program = found_on_path(program);

@@ -43,9 +43,13 @@ pub(crate) enum SeenBy {
 
 impl Start {
     /// Without `arguments`, the trace has the names of programs alone.
-    pub(crate) fn now(command: Vec<String>, arguments: bool, seen_by: SeenBy) -> Self {
+    pub(crate) fn now(
+        command: Vec<String>,
+        arguments: bool,
+        seen_by: SeenBy,
+        memory_left: MemorySampler,
+    ) -> Self {
         let time_ns = monotonic_ns();
-        let group = MemoryGroup::of_this_process().ok().flatten();
         Start {
             command: kept_words(command.into_iter(), arguments),
             arguments,
@@ -53,7 +57,7 @@ impl Start {
             wall: SystemTime::now(),
             time_ns,
             nodes: machine::nodes(),
-            memory_left: MemorySampler::of(group, true, time_ns),
+            memory_left: memory_left.since(time_ns),
             ancestors: ancestors(),
             seen_by,
             lacks_touches: false,
@@ -62,11 +66,8 @@ impl Start {
 
     /// Of programs that run already, in a cgroup that has a limit if there is one.
     pub(crate) fn of_running(arguments: bool, group: Option<MemoryGroup>) -> Self {
-        let start = Start::now(Vec::new(), arguments, SeenBy::Kernel);
-        Start {
-            memory_left: MemorySampler::of(group, false, start.time_ns),
-            ..start
-        }
+        let memory_left = MemorySampler::of(group, false);
+        Start::now(Vec::new(), arguments, SeenBy::Kernel, memory_left)
     }
 
     /// Whether a process becomes the parent of those that are orphaned below the recorder.

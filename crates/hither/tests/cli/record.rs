@@ -1,6 +1,8 @@
 //! `hither record`: what the program sees of it (nothing), and what it leaves.
 
+use hither_testing::memory_group::MemoryGroup;
 use insta::assert_snapshot;
+use serde_json::Value;
 
 use crate::{Lab, text};
 
@@ -266,4 +268,29 @@ fn summaries_begin_on_a_line_of_their_own() {
             assert!(ran.stdout().starts_with("last\nhither: "), "{ran}");
         }
     }
+}
+
+/// The recorder and what the kernel keeps for it are in the program's memory cgroup. They take
+/// little, and it is known what they take: the program itself takes next to nothing here.
+#[test]
+fn the_trace_knows_what_the_recorder_takes_of_a_memory_limit() {
+    let Some(group) = MemoryGroup::new(128) else {
+        return;
+    };
+    let lab = Lab::new();
+    let record = "exec hither record -q -o t.hither -- sleep 0.3";
+    let ran = lab.run(&format!("{} && {record}", group.enter()));
+    assert_eq!(ran.code, 0, "{ran}");
+    let meta = lab.json("cat t.hither/meta.json");
+    let mib = |value: &Value| value.as_u64().expect("bytes") >> 20;
+    for left in meta["memory_left"].as_array().expect("samples") {
+        let kernel = mib(&left["recorder_kernel_bytes"]);
+        assert!(kernel < 128 / 8, "{left}");
+        let programs = mib(&left["bytes"]) + mib(&left["recorder_bytes"]) + kernel;
+        assert!((128 * 7 / 8..=128).contains(&programs), "{left}");
+    }
+    assert!(
+        mib(&meta["seen"]["memory_left_bytes"]) >= 128 * 7 / 8,
+        "{meta}"
+    );
 }

@@ -2,7 +2,6 @@
 //! dry, for most machines have one node.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use insta::assert_snapshot;
 use serde_json::Value;
 
 use crate::{Lab, text};
+use hither_testing::memory_group::MemoryGroup;
 use hither_testing::skip::skip_on_this_machine;
 
 #[test]
@@ -663,36 +663,13 @@ fn without_a_switch_the_run_is_automatic() {
     assert_eq!(lab.names(), [""; 0]);
 }
 
-/// A memory cgroup of 256 MiB; why there can be none, where there can be none.
-fn memory_group() -> std::io::Result<PathBuf> {
-    let name = format!("hither-automatic-{}", std::process::id());
-    let groups = Path::new("/sys/fs/cgroup");
-    let (group, limit) = if groups.join("memory").is_dir() {
-        (groups.join("memory").join(name), "memory.limit_in_bytes")
-    } else {
-        (groups.join(name), "memory.max")
-    };
-    fs::create_dir(&group)?;
-    if let Err(error) = fs::write(group.join(limit), (256 << 20).to_string()) {
-        fs::remove_dir(&group)?;
-        return Err(error);
-    }
-    Ok(group)
-}
-
 #[test]
 fn a_memory_limit_switches_the_page_cache_on() {
-    let group = match memory_group() {
-        Ok(group) => group,
-        Err(error) => {
-            skip_on_this_machine(format_args!("no memory cgroup: {error}"));
-            return;
-        }
+    let Some(group) = MemoryGroup::new(256) else {
+        return;
     };
     let lab = Lab::new();
-    let enter = format!("echo $$ > {}/cgroup.procs", group.display());
-    let ran = lab.run(&format!("{enter} && exec hither run -- true"));
-    fs::remove_dir(&group).expect("nobody is in the group");
+    let ran = lab.run(&format!("{} && exec hither run -- true", group.enter()));
     assert_eq!(ran.code, 0, "{ran}");
     let automatic =
         "hither: automatic: --page-cache=pcc, because memory is limited to 256.00 MiB\n";

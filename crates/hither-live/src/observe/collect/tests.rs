@@ -18,6 +18,7 @@ use hither_trace::schema::MemoryNode;
 use super::*;
 use crate::event_loop::EventLoop;
 use crate::event_source::{EventSource, TakeRecord};
+use crate::observe::memory_left::MemorySampler;
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -37,7 +38,12 @@ fn fixture() -> Fixture {
     .expect("a session");
     let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
     let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
-    let mut start = Start::now(vec!["tool".to_owned()], true, SeenBy::Library);
+    let mut start = Start::now(
+        vec!["tool".to_owned()],
+        true,
+        SeenBy::Library,
+        MemorySampler::of(None, true),
+    );
     start.time_ns = 1000;
     start.nodes = vec![
         MemoryNode {
