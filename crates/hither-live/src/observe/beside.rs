@@ -4,7 +4,8 @@
 //! kernel's events those are recorded that are in no such call: by io_uring, of pages that were
 //! written to through a mapping, and touches of files that the library has said to be mapped, which
 //! are all but programs and libraries. A fork of such a program has the library, too, until it runs
-//! another program. The kernel's side is told of it, so that these calls cost little.
+//! another program. The kernel's side is told of it, so that these calls cost little. Programs in
+//! Go load the library, but make their calls without libc: those are the kernel's.
 //!
 //! Of a program without the library, all events are recorded, but touches of its own file and of
 //! shared libraries. That a program has none is known once it has had time to announce itself: till
@@ -43,6 +44,9 @@ pub(super) struct Beside {
     count: usize,
     /// Program images that have not announced themselves in time.
     without: FxHashSet<u32>,
+    /// Program images that have the library, and make their calls without it: the kernel tells of
+    /// these.
+    own_calls: FxHashSet<u32>,
     /// Programs of which the kernel's side has yet to learn that they have the library.
     pub(super) announced: Vec<Announced>,
     /// When it was last looked for these.
@@ -108,6 +112,16 @@ impl Beside {
         self.files.of(named.object) == named.object
     }
 
+    /// A program image has the library, and makes its calls without it.
+    pub(super) fn makes_own_calls(&mut self, image: u32) {
+        self.own_calls.insert(image);
+    }
+
+    /// Whether an access that the library reports is recorded.
+    pub(super) fn is_librarys(&self, image: u32, op: RowOp) -> bool {
+        !matches!(op, RowOp::Read | RowOp::Write) || !self.own_calls.contains(&image)
+    }
+
     /// The library has said that a file is mapped.
     pub(super) fn is_mapped(&mut self, object: FileKey) {
         self.mapped.insert(self.files.of(object));
@@ -142,14 +156,16 @@ impl Beside {
                 }
                 self.without.insert(number);
             }
+            let has_calls = has_library && !self.own_calls.contains(&number);
             self.count -= waiting.len();
             for Waiting { event, is_in_call } in waiting.drain(..) {
-                if !self.counts(known, image, has_library, &event, is_in_call) {
+                let is_librarys = is_in_call && has_calls;
+                if !self.counts(known, image, has_library, &event, is_librarys) {
                     continue;
                 }
                 if event.op == RowOp::Read {
                     self.read_bytes = self.read_bytes.saturating_add(event.length);
-                    let bytes = if has_library { event.length } else { 0 };
+                    let bytes = if has_calls { event.length } else { 0 };
                     self.read_with_library_bytes =
                         self.read_with_library_bytes.saturating_add(bytes);
                 }
@@ -168,7 +184,7 @@ impl Beside {
         image: &Image,
         has_library: bool,
         event: &Event,
-        is_in_call: bool,
+        is_librarys: bool,
     ) -> bool {
         let object = self.files.of(event.object);
         match event.op {
@@ -176,7 +192,7 @@ impl Beside {
                 !self.samples_touches && self.mapped.contains(&object)
             }
             RowOp::Fault | RowOp::Map => !known.is_code(image, object),
-            _ => !has_library || !is_in_call,
+            _ => !is_librarys,
         }
     }
 }
@@ -446,6 +462,23 @@ mod tests {
         assert_eq!(reported.settled(200, false), [102, 103]);
         assert_eq!(reported.beside.read_bytes(), page_bytes());
         assert_eq!(reported.beside.read_with_library_bytes(), page_bytes());
+    }
+
+    #[test]
+    fn calls_that_a_program_makes_without_libc_are_the_kernels() {
+        let mut reported = Reported::new();
+        let data = reported.define(file(2, 99), "/data", false);
+        let main = ring(70_000, 7);
+        reported.announce(&main, KERNELS, "/bin/dynamic", false);
+        let image = reported.streams.stream(reported.streams.of(&main)).image;
+        assert!(reported.beside.is_librarys(image, RowOp::Read));
+        reported.beside.makes_own_calls(image);
+        assert!(!reported.beside.is_librarys(image, RowOp::Read));
+        assert!(reported.beside.is_librarys(image, RowOp::Map));
+        reported.report_call(&main, 100, RowOp::Read, data, true);
+        assert_eq!(reported.settled(200, false), [100]);
+        assert_eq!(reported.beside.read_bytes(), page_bytes());
+        assert_eq!(reported.beside.read_with_library_bytes(), 0);
     }
 
     #[test]

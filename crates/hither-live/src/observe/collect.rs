@@ -28,7 +28,7 @@ use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
 use super::intern::{Definitions, ObjectDefinition};
 use super::mapped::{MappedTouches, Touch};
-use super::not_recorded::Execs;
+use super::not_recorded::{Execs, makes_own_calls};
 use super::order::{HOLD_NS, RELEASE_PERIOD_NS, ReorderWindow};
 use super::running::running;
 use super::start::{SeenBy, Start};
@@ -582,6 +582,10 @@ impl Sink for Collector {
                     if is_mapping {
                         beside.is_mapped(object);
                     }
+                    let image = streams.stream(event.stream).image;
+                    if !beside.is_librarys(image, row_op) {
+                        return;
+                    }
                 }
                 self.push(event, streams, definitions);
             }
@@ -600,16 +604,24 @@ impl Sink for Collector {
                 }
             }
             Record::Process {
-                forked, time_ns, ..
+                forked,
+                time_ns,
+                exe,
+                ..
             } => {
                 if let Some(beside) = &mut self.beside
                     && !is_kernels(ring)
                     && ring.namespace.is_own()
                 {
-                    beside.announced.push(Announced {
-                        process: ring.pid,
-                        time_ns,
-                    });
+                    if makes_own_calls(ring.pid, exe) {
+                        let by = streams.of(ring);
+                        beside.makes_own_calls(streams.stream(by).image);
+                    } else {
+                        beside.announced.push(Announced {
+                            process: ring.pid,
+                            time_ns,
+                        });
+                    }
                 }
                 match *new_image {
                     Some(image) if forked => self.inherits_direct(streams, image),

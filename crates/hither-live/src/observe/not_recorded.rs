@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use hither_ids::Pid;
 use hither_session::preload::ELF_MACHINE;
 use hither_trace::schema::NotRecorded;
 use object::elf::{FileHeader64, PT_INTERP};
@@ -173,6 +174,9 @@ pub(crate) fn on_path(program: &OsStr, within: impl Fn(&Path) -> PathBuf) -> Opt
         .find(is_executable)
 }
 
+/// Why next to nothing is seen of what a program reads that [`makes_own_calls`].
+pub(crate) const MADE_BY_GO: &str = "made by Go, which calls the kernel without libc";
+
 /// Why the program at `path` does not announce itself.
 pub(crate) fn reason(path: &Path) -> String {
     obstacle(path).unwrap_or_else(|| NOT_LOADED.to_owned())
@@ -278,6 +282,35 @@ fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
         }
         _ => Ok(ProgramKind::Loads),
     }
+}
+
+/// Whether a program that has announced itself makes its system calls without libc, though it loads
+/// it: those in Go do, and the library sees next to nothing of what they read.
+pub(crate) fn makes_own_calls(pid: Pid, exe: &[u8]) -> bool {
+    let found = File::open(format!("/proc/{pid}/exe"));
+    let found = found.or_else(|_| File::open(OsStr::from_bytes(exe)));
+    found.is_ok_and(is_of_go)
+}
+
+/// Whether Go's linker has made it.
+pub(crate) fn is_of_go(program: File) -> bool {
+    has_note_of_go(&ReadCache::new(program)).unwrap_or(false)
+}
+
+fn has_note_of_go(cache: &ReadCache<File>) -> object::Result<bool> {
+    let header = FileHeader64::<Endianness>::parse(cache)?;
+    let endian = header.endian()?;
+    for segment in header.program_headers(endian, cache)? {
+        let Some(mut notes) = segment.notes(endian, cache)? else {
+            continue;
+        };
+        while let Some(note) = notes.next()? {
+            if note.name() == b"Go" {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

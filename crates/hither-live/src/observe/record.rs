@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hither_session::session::SessionOptions;
 
-use super::not_recorded::obstacle;
+use super::not_recorded::{MADE_BY_GO, is_of_go, obstacle};
 use super::recording::{Recorded, TraceOptions, found_on_path};
 use crate::error::Result;
 use crate::run::{self, Beside, Mechanisms, RunOptions};
@@ -68,6 +68,6 @@ impl Recorder {
 pub fn unseen(program: &OsStr) -> Option<String> {
     let path = found_on_path(program);
     // A file that cannot be opened fails with a better message when it is started.
-    std::fs::File::open(&path).ok()?;
-    obstacle(&path)
+    let file = std::fs::File::open(&path).ok()?;
+    obstacle(&path).or_else(|| is_of_go(file).then(|| MADE_BY_GO.to_owned()))
 }

@@ -34,8 +34,8 @@ use self::run::{Alone, RunSetup, Steered};
 use super::controller::BLOCK_BYTES;
 use super::run::{BUDGET_MIN_BYTES, POLL_INTERVAL_MAX, POLL_INTERVAL_MIN, steered_bytes};
 
-/// Mapped files of less than this share of what was read matter little: 1/16.
-const MAPPED_DIVISOR: u64 = 16;
+/// What a run does not steer matters little where it is less than this share of what was read: 1/16.
+const UNSTEERED_DIVISOR: u64 = 16;
 
 /// The shares of the time in which less memory was left.
 const QUARTERS: [f64; 2] = [0.25, 0.75];
@@ -70,12 +70,13 @@ pub fn expected_reads(
 }
 
 /// Whether a run would steer by all that the trace has. Nobody knows what it would make of mapped
-/// files; what bypasses the page cache it cannot know. Without a cgroup's limit, the user says what
-/// its budget is.
+/// files, nor of programs that only the kernel sees; what bypasses the page cache it cannot know.
+/// Without a cgroup's limit, the user says what its budget is.
 fn is_all_steered(seen: &Seen) -> bool {
+    let unsteered_bytes = seen.mapped_bytes + seen.kernel_alone_bytes;
     seen.memory_limit_bytes.is_some()
         && seen.direct_bytes == 0
-        && seen.mapped_bytes <= seen.recorded_bytes / MAPPED_DIVISOR
+        && unsteered_bytes <= seen.recorded_bytes / UNSTEERED_DIVISOR
 }
 
 /// The conditions of a run.

@@ -69,20 +69,35 @@ fn few_descriptors_are_enough_to_count() {
 fn programs_that_cannot_be_seen_are_told_of() {
     let lab = Lab::new();
     lab.write("a.c", "int main(void) { return 7; }");
-    let compiled = lab.run("gcc -static -o fixed a.c && gcc -o plain a.c");
+    // As Go's linker does.
+    let note = r#".long 4, 4, 4; .ascii "Go\0\0name""#;
+    lab.write(
+        "go.s",
+        format!(".section .note.go.buildid,\"a\",@note\n{note}\n"),
+    );
+    let compiled = lab.run("gcc -static -o fixed a.c && gcc -o plain a.c && gcc -o go a.c go.s");
     assert_eq!(compiled.code, 0, "{compiled}");
-    let left = "./fixed is left as it is, but for programs that it starts";
-    let limited = "of ./fixed only the files are seen that it has open";
+    let left = "is left as it is, but for programs that it starts";
+    let limited = "only the files are seen that it has open";
     for (options, told) in [
         ("--memory=upm --dry-run", left),
         ("--replicas", left),
         ("--page-cache --cache 64MiB --seen-by=library", limited),
         ("--no-cache --seen-by=library", limited),
     ] {
-        let fixed = lab.run(&format!("hither run {options} -- ./fixed"));
-        assert_eq!(fixed.code, 7, "{fixed}");
-        let told = format!("hither: {told}: statically linked\n");
-        assert!(fixed.stderr.contains(&told), "{fixed}");
+        for (program, why) in [
+            ("./fixed", "statically linked"),
+            ("./go", "made by Go, which calls the kernel without libc"),
+        ] {
+            let unseen = lab.run(&format!("hither run {options} -- {program}"));
+            assert_eq!(unseen.code, 7, "{unseen}");
+            let told = if told == left {
+                format!("hither: {program} {told}: {why}\n")
+            } else {
+                format!("hither: of {program} {told}: {why}\n")
+            };
+            assert!(unseen.stderr.contains(&told), "{unseen}");
+        }
         let plain = lab.run(&format!("hither run {options} -- ./plain"));
         assert!(
             plain.code == 7 && !plain.stderr.contains("./plain"),

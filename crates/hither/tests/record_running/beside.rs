@@ -26,6 +26,11 @@ const READER: &str = r#"
 static char bytes[1 << 16];
 static int data;
 
+#ifdef GO
+__asm__(".pushsection .note.go.buildid,\"a\",@note\n"
+        ".long 4, 4, 4\n.ascii \"Go\\0\\0name\"\n.popsection");
+#endif
+
 /* No function of libc. */
 static long call(long number, long a, long b, long c, long d) {
     register long last __asm__("r10") = d;
@@ -112,6 +117,7 @@ fn what_both_have_seen_counts_once_and_what_either_has_seen_is_there() {
     let folder = folder.path();
     build(folder, "dynamic", &[]);
     build(folder, "fixed", &["-static"]);
+    build(folder, "go", &["-DGO"]);
     fs::write(folder.join("data"), vec![7; BYTES as usize]).expect("written");
     let pages = BYTES.next_multiple_of(PAGE);
     for (how, times) in [("reads", 1), ("sends", 1), ("threads", 4)] {
@@ -135,6 +141,16 @@ fn what_both_have_seen_counts_once_and_what_either_has_seen_is_there() {
     assert_eq!((both.data, both.alone), (0, 0));
     let unseen = &document["trace"]["coverage"]["unseen_bytes"];
     assert!(unseen.as_u64() >= Some(BYTES), "{document}");
+    // But the kernel does where the program says that it was made by Go, and then of all calls,
+    // also those of the dynamic linker.
+    for how in ["calls", "reads"] {
+        let (both, _) = recorded(folder, &[], &["./go", how]);
+        assert!(
+            (pages..pages + 16 * PAGE).contains(&both.data),
+            "{how}: {both:?}"
+        );
+        assert_eq!(both.alone, both.data, "{how}");
+    }
     // Both use the file, which is one.
     let script = "./dynamic reads; ./fixed reads; ./dynamic threads";
     let (_, document) = recorded(folder, &[], &["sh", "-c", script]);
