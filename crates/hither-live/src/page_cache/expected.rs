@@ -34,7 +34,7 @@ use self::run::{Alone, RunSetup, Steered};
 use super::controller::BLOCK_BYTES;
 use super::run::{BUDGET_MIN_BYTES, POLL_INTERVAL_MAX, POLL_INTERVAL_MIN, steered_bytes};
 
-/// What a run does not steer matters little where it is less than this share of what was read: 1/16.
+/// What a run does not steer matters little where it is less than 1/16 of what was read.
 const UNSTEERED_DIVISOR: u64 = 16;
 
 /// The shares of the time in which less memory was left.
