@@ -293,7 +293,8 @@ def squashfs(kit: Kit) -> Workload:
     plain = "-mem 48M -noI -noD -noF -noX -no-duplicates -processors 1 -no-progress -quiet"
     make = f"rm -f {image} && mksquashfs {data} {image} {plain} -all-time 0 -mkfs-time 0"
     read = f"unsquashfs -da 16 -fr 16 -d {out}/back -processors 1 -no-progress -quiet {image}"
-    parts = [make, read, f"cat {out}/back/*/* | cksum", f"rm -r {out}/back", make, f"rm {image}"]
+    look = f"cat {out}/back/*/* | cksum && rm -r {out}/back"
+    parts = [f"rm -rf {out}/back", make, read, look, make, f"rm {image}"]
     return Workload(" && ".join(parts), [data], kit.mib(224))
 
 

@@ -645,6 +645,10 @@ def main() -> None:
         import restic
 
         return restic.main(what, *more)
+    if name == "mounts":
+        import mounts
+
+        return mounts.main()
     service = SERVICES[name]()
     run("systemctl", "start", service.unit)
     wait_for(lambda: show(service.unit, "ActiveState") == "active", START_S)

@@ -7,7 +7,8 @@ boots it under QEMU's TCG, with Debian's kernel, systemd as process 1 and cgroup
 what is done there. Times under TCG are a hint only. --container boots it in a container of this
 machine's kernel instead, with cgroup v1 (systemd 257 is the last that can). The kernel's events
 tell of programs to the initial PID namespace alone, so there the host attaches hither to the unit's
-cgroup: `hither run --cgroup`, which is what hither-run@ does in the guest. Bytes are the kernel's.
+cgroup: `hither run --cgroup`, which is what hither-run@ does in the guest. Bytes are the kernel's. The units of mounts and nodes need
+no more than a container: mounts.py says what is done with them.
 
 Needs root, mmdebstrap, mke2fs, a Debian mirror once, and the .deb of `packaging/build`; QEMU, or
 for the container systemd-nspawn, cgroup v1 and loop devices.
@@ -15,6 +16,7 @@ for the container systemd-nspawn, cgroup v1 and loop devices.
     python3 services.py --deb DIR/hither_0.1.0_amd64.deb --work /var/tmp/services --rounds 5 \\
         --raw bytes.jsonl --container --hither target/release/hither
     python3 services.py --deb FILE --work /var/tmp/services --lifecycle --raw lifecycle.jsonl nginx
+    python3 services.py --deb FILE --work /var/tmp/services --lifecycle --container mounts
     python3 services.py --table bytes.jsonl
     python3 services.py --lifecycle --table lifecycle.jsonl
 """
@@ -61,6 +63,8 @@ cd /job && sh job.sh
 echo "{\\"end\\": $?}"
 poweroff -f
 """
+# What is done there.
+SCRIPTS = ("guest.py", "restic.py", "mounts.py")
 SERVICES = ["nginx", "postgresql", "mariadb", "aria", "redis", "restic"]
 
 
@@ -104,7 +108,7 @@ def prepare_job(options, arguments: str) -> Path:
     job.mkdir()
     (job / "job.sh").write_text(f"uname -r\nexec python3 guest.py {arguments}\n")
     shutil.copy2(options.deb, job / "hither.deb")
-    for name in ("guest.py", "restic.py"):
+    for name in SCRIPTS:
         shutil.copy2(HERE / name, job)
     return job
 
@@ -156,7 +160,7 @@ mount -t tmpfs tmpfs /run
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=0
 "$1" --quiet -D "$3/root" --register=no --keep-unit --capability=all --console=pipe \\
     --private-users=no --link-journal=no --bind="$3:/job" \\
-    --bind-ro="$2/random.img:/job/random.img" \\
+    --bind-ro="$2/random.img:/job/random.img" --bind=/dev/fuse \\
     --machine="$5" /bin/sh /job/init.sh < /dev/null > "$3/console" 2>&1 &
 payload=$!
 trap 'kill "$payload"' TERM
@@ -274,7 +278,7 @@ def measure(options) -> None:
     about = {
         "build": options.build,
         "deb_sha256": digest(options.deb),
-        "scripts_sha256": [digest(HERE / name) for name in ("guest.py", "restic.py")],
+        "scripts_sha256": [digest(HERE / name) for name in SCRIPTS],
         "suite": SUITE,
         "machine": f"container, {MEMORY_MIB} MiB, cgroup v1" if options.container
         else f"QEMU TCG, 2 CPUs, {MEMORY_MIB} MiB, cgroup v2",
@@ -345,7 +349,8 @@ def lifecycle_table(raw: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("services", nargs="*", default=SERVICES, help=f"of {', '.join(SERVICES)}")
+    parser.add_argument("services", nargs="*", default=SERVICES,
+                        help=f"of {', '.join(SERVICES)}; with --lifecycle also mounts, refusals")
     parser.add_argument("--deb", type=Path, help="the package")
     parser.add_argument("--build", default="", help="the commit that it was built from")
     parser.add_argument("--work", type=Path, default=Path("/var/tmp/services"))
