@@ -136,7 +136,8 @@ class Promise:
     def measure(self, name: str) -> dict:
         workload = PROGRAMS[name](self.kit)
         trace = self.traces / f"{name}.hither"
-        record = [str(self.hither), "-q", "record", "--force", "-o", str(trace), "--"]
+        shutil.rmtree(trace, ignore_errors=True)
+        record = [str(self.hither), "-q", "record", "-o", str(trace), "--"]
         recorded = self.run(workload, record)
         told = self.said("advise", "--json", "--save", self.plan, trace)
         asked = [str(self.hither), "-q", "advise", str(trace)]

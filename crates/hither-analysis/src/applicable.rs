@@ -2,8 +2,9 @@
 //!
 //! Advice is about a cache of some size. Where all files of the program fit into the memory that it
 //! had, a smaller cache costs reads, whatever the policy is. Where it leaves next to nothing for
-//! files, a run has nothing to steer, and refuses a plan for a larger cache. And of mapped files a
-//! run sees first touches alone, so it steers only those that are read in order
+//! files, a run has nothing to steer, and refuses a plan for a larger cache. Of programs without the
+//! library (static, in Go) a run that starts another program sees next to nothing. And of mapped
+//! files a run sees first touches alone, so it steers only those that are read in order
 //! (`hither-live/src/page_cache/controller/touches.rs`).
 
 use hither_core::registry::Needs;
@@ -13,6 +14,9 @@ use crate::Result;
 use crate::advice::STEERABLE_MIN_BYTES;
 use crate::format::{bytes, percent};
 use crate::relevance::Relevance;
+
+/// From this share of what was read on, programs without the library decide.
+const UNSEEN_MIN_SHARE: f64 = 0.5;
 
 /// From this share of the references on, touches of mapped files decide.
 const MAPPED_MIN_SHARE: f64 = 0.5;
@@ -45,6 +49,16 @@ pub(crate) fn obstacle(trace: &Trace, asked_sizes: bool) -> Result<Option<String
              for files, and a run steers from {} on. --size names the cache of another cgroup.",
             bytes(relevance.left_bytes),
             bytes(STEERABLE_MIN_BYTES)
+        )));
+    }
+    if let Some(seen) = trace.meta().seen
+        && seen.kernel_alone_bytes as f64 > UNSEEN_MIN_SHARE * seen.recorded_bytes as f64
+    {
+        return Ok(Some(format!(
+            "Nothing here is for `hither run` to apply: {} of the {} that was read only the kernel \
+             saw, of programs without the library, and what a run makes of these is not known.",
+            bytes(seen.kernel_alone_bytes),
+            bytes(seen.recorded_bytes)
         )));
     }
     let counts = trace.object_counts().iter();

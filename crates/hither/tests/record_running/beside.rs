@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use hither_testing::memory_group::MemoryGroup;
 use serde_json::Value;
 
 use crate::observing::can_observe;
@@ -164,6 +165,44 @@ fn what_both_have_seen_counts_once_and_what_either_has_seen_is_there() {
     let (library, _) = recorded(folder, &["--seen-by=library"], &words);
     let (both, _) = recorded(folder, &[], &words);
     assert_eq!((both.data, both.alone), (library.data, 0));
+}
+
+/// Where a policy would gain, but only the kernel saw what was read.
+#[test]
+fn what_only_the_kernel_saw_is_no_advice_for_a_run() {
+    if !can_observe() {
+        return;
+    }
+    let Some(group) = MemoryGroup::new(96) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    build(folder, "dynamic", &[]);
+    build(folder, "go", &["-DGO"]);
+    fs::write(folder.join("data"), vec![7; 120 << 20]).expect("written");
+    let advice = |program: &str| {
+        let each = format!("./{program} reads;");
+        let record = "exec \"$0\" record -q --force -o t.hither -- sh -c \"$1\"";
+        let status = Command::new("sh")
+            .args(["-c", &format!("{}; {record}", group.enter())])
+            .args([env!("CARGO_BIN_EXE_hither"), &each.repeat(4)])
+            .current_dir(folder)
+            .status();
+        assert!(status.expect("sh starts").success());
+        let output = hither(folder, &["advise", "--json", "--save", "plan", "t.hither"]);
+        assert!(output.status.success(), "{output:?}");
+        let plan = fs::read_to_string(folder.join("plan")).expect("a plan");
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (document["advice"].clone(), plan.contains("\npage-cache = "))
+    };
+    let (by_library, has_plan) = advice("dynamic");
+    assert!(has_plan, "{by_library}");
+    let (by_kernel, has_plan) = advice("go");
+    assert_eq!(by_kernel["change"], "policy", "{by_kernel}");
+    let obstacle = by_kernel["obstacle"].as_str().unwrap_or_default();
+    assert!(obstacle.contains("only the kernel saw"), "{by_kernel}");
+    assert!(!has_plan, "{by_kernel}");
 }
 
 #[test]
