@@ -470,7 +470,8 @@ mod tests {
         let data = reported.define(file(2, 99), "/data", false);
         let main = ring(70_000, 7);
         reported.announce(&main, KERNELS, "/bin/dynamic", false);
-        let image = reported.streams.stream(reported.streams.of(&main)).image;
+        let by = reported.streams.of(&main);
+        let image = reported.streams.stream(by).image;
         assert!(reported.beside.is_librarys(image, RowOp::Read));
         reported.beside.makes_own_calls(image);
         assert!(!reported.beside.is_librarys(image, RowOp::Read));

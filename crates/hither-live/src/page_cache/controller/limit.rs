@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::event::CachedExtent;
 use super::byte_ranges::ByteRanges;
 use super::config::LimitConfig;
-use super::extents::{EXTENT_BYTES, ExtentPosition};
+use super::extents::{BLOCK_BYTES, EXTENT_BYTES, ExtentPosition};
 
 /// When the kernel has left pages, they are dropped again after this time, then after twice as
 /// long, up to [`DOUBLINGS_MAX`] times.
@@ -75,7 +75,12 @@ struct LimitedFile {
 struct HeldExtent {
     last_use: u64,
     bytes: u64,
+    /// By block, what the policy has dropped since the last use.
+    dropped: u128,
 }
+
+// A bit for each block of an extent.
+const _: () = assert!(EXTENT_BYTES / BLOCK_BYTES == u128::BITS as u64);
 
 #[derive(Clone, Copy, Debug)]
 struct LeftExtent {
@@ -99,10 +104,32 @@ fn pages_of(range: Range<u64>, page_bytes: u64) -> Range<u64> {
 impl LimitedFile {
     /// The most that programs can have cached of an extent.
     fn own_bytes(&self, at: ExtentPosition, page_bytes: u64) -> u64 {
-        let Range { start, end } = at.bytes();
+        self.own_bytes_of(at.bytes(), page_bytes)
+    }
+
+    /// The most that programs can have cached of a range.
+    fn own_bytes_of(&self, range: Range<u64>, page_bytes: u64) -> u64 {
+        let Range { start, end } = range;
         let end = end.min(self.bytes.div_ceil(page_bytes) * page_bytes);
         let foreign = self.foreign.bytes_in(start..end.max(start));
         end.saturating_sub(start) - foreign
+    }
+
+    /// The most that programs can have cached of an extent of which these blocks were dropped.
+    fn own_bytes_without(&self, at: ExtentPosition, dropped: u128, page_bytes: u64) -> u64 {
+        let start = at.bytes().start;
+        let mut bytes = 0;
+        let mut block = 0;
+        while block < u128::BITS {
+            let first = block + (dropped >> block).trailing_ones();
+            if first >= u128::BITS {
+                break;
+            }
+            block = first + (dropped >> first).trailing_zeros().min(u128::BITS - first);
+            let [from, to] = [first, block].map(|block| start + u64::from(block) * BLOCK_BYTES);
+            bytes += self.own_bytes_of(from..to, page_bytes);
+        }
+        bytes
     }
 }
 
@@ -251,9 +278,12 @@ impl CacheLimit {
         self.by_use.insert(last_use, at);
         self.held_bytes += bytes;
         let of_file = self.file(at.file);
-        of_file
-            .held
-            .insert(at.number, HeldExtent { last_use, bytes });
+        let held = HeldExtent {
+            last_use,
+            bytes,
+            dropped: 0,
+        };
+        of_file.held.insert(at.number, held);
     }
 
     /// An extent counts no more.
@@ -330,12 +360,42 @@ impl CacheLimit {
         self.files.remove(&file);
     }
 
-    /// A range is dropped: the extents that lie in it count no more.
+    /// Blocks of a file are dropped, and count no more until their extents are used again.
     pub(super) fn dropped(&mut self, file: u32, range: &Range<u64>) {
-        let first = range.start.div_ceil(EXTENT_BYTES);
-        for number in first..range.end / EXTENT_BYTES {
-            let number = number as u32;
-            self.release(ExtentPosition { file, number });
+        for number in range.start / EXTENT_BYTES..range.end.div_ceil(EXTENT_BYTES) {
+            let at = ExtentPosition {
+                file,
+                number: number as u32,
+            };
+            let page_bytes = self.page_bytes;
+            let Some(of_file) = self.files.get_mut(&file) else {
+                return;
+            };
+            let Some(&held) = of_file.held.get(&at.number) else {
+                continue;
+            };
+            let of_extent = at.bytes();
+            let block = |byte: u64| {
+                (byte.clamp(of_extent.start, of_extent.end) - of_extent.start) / BLOCK_BYTES
+            };
+            let (first, end) = (block(range.start), block(range.end));
+            let below = |block: u64| u128::MAX.checked_shr(128 - block as u32).unwrap_or(0);
+            let dropped = held.dropped | (below(end) & !below(first));
+            let most = of_file.own_bytes_without(at, dropped, page_bytes);
+            let bytes = held.bytes.min(most);
+            if bytes == 0 {
+                self.release(at);
+            } else {
+                self.held_bytes -= held.bytes - bytes;
+                of_file.held.insert(
+                    at.number,
+                    HeldExtent {
+                        bytes,
+                        dropped,
+                        ..held
+                    },
+                );
+            }
         }
     }
 
@@ -416,6 +476,9 @@ impl CacheLimit {
             let held = self.files[&at.file].held[&at.number];
             assert_eq!(held.last_use, last_use);
             assert!(held.bytes > 0);
+            let of_file = &self.files[&at.file];
+            let most = of_file.own_bytes_without(*at, held.dropped, self.page_bytes);
+            assert!(held.dropped == 0 || held.bytes <= most);
             sum += held.bytes;
         }
         assert_eq!(sum, self.held_bytes);

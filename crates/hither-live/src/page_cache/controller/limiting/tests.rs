@@ -297,6 +297,52 @@ fn small_files_count_what_they_have() {
     assert_eq!(limit.held_bytes, 100 * PAGE_BYTES);
 }
 
+/// In parts, as policies drop it.
+#[test]
+fn what_is_dropped_of_an_extent_counts_no_more() {
+    const KIB: u64 = 1 << 10;
+    let mut limit = CacheLimit::new(&LimitConfig {
+        bytes: 1 << 30,
+        keeps: true,
+        is_told: false,
+        page_bytes: PAGE_BYTES,
+    });
+    // 37.5 blocks, and 2.5 extents.
+    let (small, large) = (600 * KIB, 5 * EXTENT_BYTES / 2);
+    for (file, bytes) in [(1, small), (2, large)] {
+        limit.sized(file, bytes);
+        limit.accessed(file, 0, bytes);
+    }
+    let mut held = small + large;
+    assert_eq!(limit.held_bytes, held);
+    for (file, range, less) in [
+        (1, 64 * KIB..128 * KIB, 64 * KIB),
+        (1, 96 * KIB..160 * KIB, 32 * KIB),
+        // The end of the file is in the midst of a block.
+        (1, 592 * KIB..608 * KIB, 8 * KIB),
+        (2, EXTENT_BYTES / 2..2 * EXTENT_BYTES, 3 * EXTENT_BYTES / 2),
+        (2, 2 * EXTENT_BYTES..3 * EXTENT_BYTES, EXTENT_BYTES / 2),
+        (3, 0..EXTENT_BYTES, 0),
+    ] {
+        limit.dropped(file, &range);
+        limit.check();
+        held -= less;
+        assert_eq!(limit.held_bytes, held, "{file}: {range:?}");
+    }
+    // Another program has a block that was not dropped, and one that was.
+    limit.foreign(1, 0, 16 * KIB);
+    limit.foreign(1, 64 * KIB, 16 * KIB);
+    limit.check();
+    assert_eq!(limit.held_bytes, held);
+    limit.dropped(1, &(160 * KIB..176 * KIB));
+    limit.check();
+    limit.accessed(1, 0, KIB);
+    limit.dropped(1, &(0..608 * KIB));
+    limit.dropped(2, &(0..3 * EXTENT_BYTES));
+    limit.check();
+    assert_eq!(limit.held_bytes, 0);
+}
+
 #[test]
 fn what_no_access_explains_is_found_and_dropped() {
     let mut lab = lab();
