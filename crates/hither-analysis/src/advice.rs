@@ -682,7 +682,7 @@ impl<'a> AdviceInput<'a> {
         mut advice: CacheAdvice,
     ) -> CacheAdvice {
         let mut doubts = self.doubts.clone();
-        let of_forecast = self.expected.as_ref().and_then(expected::doubt);
+        let of_forecast = advice.expected.as_ref().and_then(expected::doubt);
         doubts.extend(of_forecast.map(Doubt::unbounded));
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
