@@ -26,6 +26,11 @@ fn main() -> std::io::Result<()> {
         put(format, "xz", &xz(&bytes))?;
     }
     put("vscsi", "version-2", &vscsi_2(7))?;
+    let columns = "columns{key=1,time=2,op=3,count=4,header=no}";
+    put(columns, "comma", b"a,0,get,2\n\"b,c\",1.5,SET,1\na,2,r,0\n")?;
+    put(columns, "tab", b"a\t0\tget\t2\n\"b\t\"\"c\"\t1.5\tw\t1\n")?;
+    let columns = "columns{key=Id:hex,size=2}";
+    put(columns, "space", b"# id size\n1f 2\n0x20 \"3\"\n")?;
     // The fuzz target replaces one file of a valid folder. Its first byte says which.
     let folder = tempfile::tempdir()?;
     let sound = folder.path().join("sound");

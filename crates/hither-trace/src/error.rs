@@ -131,12 +131,20 @@ pub enum Error {
         problem: String,
     },
     /// No format has this name.
-    #[error("unknown trace format {name:?} (known: {known})")]
+    #[error("unknown trace format {name:?} (known: {known}, and columns{{key=N,...}})")]
     UnknownFormat {
         /// The name.
         name: String,
         /// The known names.
         known: String,
+    },
+    /// The columns of delimited text are not named as they have to be.
+    #[error("{text:?}: {problem}")]
+    Columns {
+        /// The text that names them.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// No format recognises the content of the file.
     #[error("{}: not in a format that its content tells ({known}); --format names the \

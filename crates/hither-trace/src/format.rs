@@ -9,6 +9,7 @@ mod address;
 mod alibaba;
 mod arc;
 mod blkparse;
+mod columns;
 mod darshan_dxt;
 mod fio_iolog;
 pub(crate) mod hither;
@@ -30,9 +31,11 @@ mod twitter;
 mod vscsi;
 mod webcachesim;
 
+pub use columns::NamedColumns;
 pub use reader::{Format, RecordKind};
 
 use crate::error::{Error, Result};
+use crate::sink::Sink;
 use crate::source::{Head, Input};
 
 /// The formats, sorted by name.
@@ -96,11 +99,57 @@ pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
     })
 }
 
+/// What a trace is read as.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// A format of the registry.
+    Known(&'static Format),
+    /// Delimited text, of which these columns matter.
+    Columns(NamedColumns),
+}
+
+impl Choice {
+    /// A format of the registry by its name, or `columns{...}`.
+    pub fn parse(text: &str) -> Result<Choice> {
+        match NamedColumns::parse(text) {
+            Some(columns) => columns.map(Choice::Columns),
+            None => find(text).map(Choice::Known),
+        }
+    }
+
+    /// The text that this was, or could have been, chosen by.
+    pub fn name(&self) -> String {
+        match self {
+            Choice::Known(format) => format.name.to_owned(),
+            Choice::Columns(columns) => columns.to_string(),
+        }
+    }
+
+    /// The kind of its records.
+    pub fn records(&self) -> RecordKind {
+        match self {
+            Choice::Known(format) => format.records,
+            Choice::Columns(_) => RecordKind::Keys,
+        }
+    }
+
+    /// Reads a trace into `sink` and returns the SHA-256 of the input.
+    pub fn read_whole(&self, mut input: Input<'_>, sink: &mut dyn Sink) -> Result<String> {
+        match self {
+            Choice::Known(format) => format.read_whole(input, sink),
+            Choice::Columns(columns) => {
+                columns.read(&mut input, sink)?;
+                Ok(input.sha256()?.unwrap_or_default())
+            }
+        }
+    }
+}
+
 /// The format of that name. `None` recognises it by content.
-pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<&'static Format> {
+pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<Choice> {
     match name {
-        Some(name) => find(name),
-        None => recognise(input),
+        Some(name) => Choice::parse(name),
+        None => recognise(input).map(Choice::Known),
     }
 }
 
@@ -129,7 +178,7 @@ mod tests {
         let file = |name: &String| name.ends_with(".rs");
         let mut files: Vec<String> = files
             .filter(file)
-            .filter(|name| name != "reader.rs")
+            .filter(|name| !["columns.rs", "reader.rs"].contains(&name.as_str()))
             .collect();
         files.sort();
         // The four formats of raw keys share a file.

@@ -16,6 +16,7 @@ mod arrow_schema;
 mod clock;
 mod columns;
 mod counts;
+mod delimited;
 mod error;
 mod export;
 mod folder;

@@ -1,5 +1,6 @@
 //! Arguments that several commands take.
 
+pub(super) mod columns;
 pub(super) mod curves;
 #[cfg(feature = "cluster")]
 pub(super) mod log;
@@ -25,6 +26,7 @@ use hither_sim::{CacheSize, Size};
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
+use self::columns::ColumnsArgs;
 use crate::ui::Ui;
 
 /// The headings of these options in the help.
@@ -47,8 +49,11 @@ pub(super) mod heading {
 #[derive(Args, Debug)]
 pub(super) struct LoadArgs {
     /// Format of the trace [default: by its content]
-    #[arg(long, value_name = "NAME", value_parser = format_name)]
-    pub(super) format: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = format_name, conflicts_with = "columns")]
+    format: Option<String>,
+
+    #[command(flatten)]
+    columns: ColumnsArgs,
 
     #[command(flatten)]
     expanding: ExpandArgs,
@@ -128,7 +133,12 @@ pub(super) fn open(
 impl LoadArgs {
     /// The format, if one is named, and the options of loading.
     pub(super) fn options(&self, sample: Sample) -> (Option<String>, LoadOptions) {
-        (self.format.clone(), self.expanding.options(sample))
+        (self.format(), self.expanding.options(sample))
+    }
+
+    /// The format, if one is named.
+    pub(super) fn format(&self) -> Option<String> {
+        self.columns.format_or(self.format.as_deref())
     }
 
     /// Loads the trace at `path`.
@@ -143,7 +153,7 @@ impl LoadArgs {
         options: &LoadOptions,
         ui: &Ui,
     ) -> anyhow::Result<Trace> {
-        load(path, self.format.as_deref(), options, ui)
+        load(path, self.format().as_deref(), options, ui)
     }
 }
 
