@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::Sample;
-use common::samples::{gzipped, samples, vscsi_2, xz, zstd};
+use common::samples::{bzip2, gzipped, samples, vscsi_2, xz, zstd};
 use hither_trace::schema::FILES;
 
 fn main() -> std::io::Result<()> {
@@ -21,6 +21,7 @@ fn main() -> std::io::Result<()> {
     };
     for (format, bytes) in samples() {
         put(format, "plain", &bytes)?;
+        put(format, "bzip2", &bzip2(&bytes))?;
         put(format, "gzip", &gzipped(&bytes))?;
         put(format, "zstd", &zstd(&bytes))?;
         put(format, "xz", &xz(&bytes))?;

@@ -93,6 +93,7 @@ pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
             path: input.path().to_owned(),
         });
     }
+    input.check_only_file()?;
     Err(Error::Unrecognised {
         path: input.path().to_owned(),
         known: known(Format::is_recognised),

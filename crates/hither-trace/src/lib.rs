@@ -60,7 +60,7 @@ pub use private_file::PRIVATE_MODE;
 pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
-pub use source::Input;
+pub use source::{Input, Location};
 pub use stats::{Concentration, RankedRow, Sharing, SharingCounts, Stats};
 pub use trace::Trace;
 pub use trace_builder::TraceBuilder;

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::samples::{gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
+use common::samples::{bzip2, gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
 use hither_testing::skip::skip;
@@ -328,7 +328,7 @@ fn compressed_input_is_the_same_trace() {
     for (name, bytes) in samples() {
         let plain = read(&bytes, Some(name)).unwrap();
         let half = bytes.len() / 2;
-        for pack in [gzipped, zstd, xz] {
+        for pack in [bzip2, gzipped, zstd, xz] {
             let whole = pack(&bytes);
             // Concatenated, as by `cat a.gz b.gz` and by parallel compressors.
             let parts = [pack(&bytes[..half]), pack(&bytes[half..])].concat();
@@ -350,7 +350,7 @@ fn compressed_input_is_the_same_trace() {
 #[test]
 fn the_hash_is_that_of_the_file_also_where_the_format_stops_early() {
     use sha2::{Digest, Sha256};
-    for pack in [<[u8]>::to_vec, gzipped, zstd, xz] {
+    for pack in [<[u8]>::to_vec, bzip2, gzipped, zstd, xz] {
         let bytes = pack(b"1\n2\n1\n");
         let trace = read(&bytes, None).unwrap();
         let sum: String = Sha256::digest(&bytes)

@@ -19,7 +19,9 @@ use crate::ui::Ui;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Import {
-    /// The trace, plain or packed with gzip, zstd or xz; - is standard input
+    /// The trace, plain or packed with bzip2, gzip, xz, zstd or tar; - is standard input
+    ///
+    /// Of an archive of several files, ARCHIVE:FILE names one.
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 

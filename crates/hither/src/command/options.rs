@@ -23,7 +23,7 @@ pub(super) use hither_analysis::load_options::{block_bytes, format_name};
 use hither_analysis::simulate::sizes;
 use hither_core::Spec;
 use hither_sim::{CacheSize, Size};
-use hither_trace::{Input, LoadOptions, Sample, Trace};
+use hither_trace::{Input, LoadOptions, Location, Sample, Trace};
 use indicatif::ProgressBar;
 
 use self::columns::ColumnsArgs;
@@ -119,9 +119,10 @@ pub(super) fn open(
         return Ok((input, ui.spinner(what)));
     }
     // A folder has no position to show, and a pipe or a device has no length.
-    match path.metadata() {
+    let file = Location::of(path).file;
+    match file.metadata() {
         Ok(metadata) if metadata.is_file() => {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let file = File::open(file).with_context(|| path.display().to_string())?;
             let bar = ui.bar(what, metadata.len());
             let input = Input::file(path, bar.wrap_read(file))?;
             Ok((input, bar))
