@@ -131,7 +131,7 @@ pub enum Error {
         problem: String,
     },
     /// No format has this name.
-    #[error("unknown trace format {name:?} (known: {known}, and columns{{key=N,...}})")]
+    #[error("unknown trace format {name:?} (known: {known})")]
     UnknownFormat {
         /// The name.
         name: String,

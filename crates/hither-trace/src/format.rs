@@ -14,6 +14,7 @@ mod darshan_dxt;
 mod fio_iolog;
 pub(crate) mod hither;
 mod ibm_cos;
+mod lcs;
 mod libcachesim_csv;
 mod libcachesim_txt;
 mod lirs;
@@ -48,6 +49,7 @@ pub const FORMATS: &[Format] = &[
     fio_iolog::FORMAT,
     hither::FORMAT,
     ibm_cos::FORMAT,
+    lcs::FORMAT,
     libcachesim_csv::FORMAT,
     libcachesim_txt::FORMAT,
     lirs::FORMAT,
@@ -65,6 +67,7 @@ pub const FORMATS: &[Format] = &[
     raw::U64BE,
     raw::U64LE,
     vscsi::FORMAT,
+    vscsi::REQUESTS,
     webcachesim::FORMAT,
 ];
 
@@ -73,7 +76,7 @@ pub fn find(name: &str) -> Result<&'static Format> {
     let found = FORMATS.iter().find(|format| format.name == name);
     found.ok_or_else(|| Error::UnknownFormat {
         name: name.to_owned(),
-        known: known(|_| true),
+        known: known(|_| true) + ", columns{key=N,...}",
     })
 }
 
@@ -182,11 +185,12 @@ mod tests {
             .filter(|name| !["columns.rs", "reader.rs"].contains(&name.as_str()))
             .collect();
         files.sort();
-        // The four formats of raw keys share a file.
-        let raw = |name: &str| ["u32be", "u32le", "u64be", "u64le"].contains(&name);
+        // The four formats of raw keys share a file, and so do the two of vscsi.
+        let sharing = ["u32be", "u32le", "u64be", "u64le", "vscsi-requests"];
+        let shares = |name: &str| sharing.contains(&name);
         let mut named: Vec<String> = FORMATS
             .iter()
-            .filter(|format| !raw(format.name))
+            .filter(|format| !shares(format.name))
             .map(|format| format!("{}.rs", format.name.replace('-', "_")))
             .chain(["raw.rs".to_owned()])
             .collect();

@@ -229,6 +229,13 @@ impl<'a> Input<'a> {
         })
     }
 
+    /// The next bytes, which stay in the buffer: so many, or all that are left.
+    pub(crate) fn peek(&mut self, bytes: usize) -> Result<&[u8]> {
+        while self.end - self.start < bytes && self.fill()? {}
+        let found = &self.buffer[self.start..self.end];
+        Ok(&found[..found.len().min(bytes)])
+    }
+
     /// The decompressed bytes that are not yet taken.
     pub(crate) fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
@@ -348,6 +355,10 @@ pub(crate) struct Chunks<'r> {
 }
 
 impl<'r> Chunks<'r> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = &'r [u8]> + use<'r> {
+        self.bytes.chunks_exact(self.each)
+    }
+
     /// An error about one of these records.
     pub(crate) fn error(&self, record: usize, problem: impl Into<String>) -> Error {
         let offset = self.offset + (record * self.each) as u64;

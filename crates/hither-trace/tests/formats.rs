@@ -91,6 +91,12 @@ fn content_tells_one_format_or_none() {
             .filter(|format| format.recognises(&mut input).unwrap())
             .map(|format| format.name)
             .collect();
+        // The content is the same. How it is read is chosen.
+        let name = if name == "vscsi-requests" {
+            "vscsi"
+        } else {
+            name
+        };
         let told = find(name).unwrap().is_recognised();
         assert_eq!(takers, if told { vec![name] } else { vec![] });
         assert_eq!(recognise(&mut input).is_ok(), told, "{name}");
@@ -99,7 +105,7 @@ fn content_tells_one_format_or_none() {
     assert_eq!(
         error,
         "input: not in a format that its content tells (address, alibaba, arc, blkparse, \
-         darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr, \
+         darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv, lirs, mooncake, msr, \
          oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the \
          others"
     );
@@ -384,6 +390,7 @@ fn requests_of_blocks_are_expanded() {
 #[test]
 fn keys_keep_their_order_and_ops() {
     for name in [
+        "lcs",
         "oracle-general",
         "u32be",
         "u32le",

@@ -57,6 +57,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
                  1232500 REST.GET.OBJECT 95d363d3fbdc0b03 100\n1232600 REST.DELETE.OBJECT a\n",
             ),
         ),
+        ("lcs", lcs(1024, 2, &keys)),
         (
             "libcachesim-csv",
             text(
@@ -121,6 +122,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("u64be", bytes(&|key| key.to_be_bytes().to_vec())),
         ("u64le", bytes(&|key| key.to_le_bytes().to_vec())),
         ("vscsi", bytes(&vscsi_1)),
+        ("vscsi-requests", bytes(&vscsi_1)),
         (
             "webcachesim",
             text("0 658 4900\n1 312 12600 3 0.5\n2 658 4900\n"),
@@ -172,6 +174,36 @@ pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {
         bytes.extend(key.to_le_bytes());
         bytes.extend(4096u32.to_le_bytes());
         bytes.extend(next.to_le_bytes());
+    }
+    bytes
+}
+
+/// References to these keys as lcs, with a header of so many bytes and records of this version.
+/// From version 2 on, every second one is a write.
+pub(crate) fn lcs(header_bytes: usize, version: u64, keys: &[u64]) -> Vec<u8> {
+    const MAGIC: u64 = 0x1234_5678_9abc_def0;
+    let objects = keys.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let begin = [MAGIC, version, 1, keys.len() as u64, objects as u64];
+    let mut bytes = begin.map(u64::to_le_bytes).concat();
+    bytes.resize(header_bytes - 8, 0);
+    bytes.extend(MAGIC.to_le_bytes());
+    for (at, record) in oracle_general(keys).chunks(24).enumerate() {
+        let (time_and_object, size, next) = (&record[..12], &record[12..16], &record[16..]);
+        bytes.extend(time_and_object);
+        bytes.extend(size);
+        if version > 2 {
+            bytes.extend([0; 4]);
+        }
+        if version > 1 {
+            // Get or set, and a tenant.
+            bytes.extend([1 + 2 * (at as u8 % 2), 9, 9, 9]);
+        }
+        if version > 2 {
+            bytes.extend([60, 0, 0, 0]);
+        }
+        bytes.extend(next);
+        let features = if version > 3 { 1 << (version - 4) } else { 0 };
+        bytes.extend(vec![7; 4 * features]);
     }
     bytes
 }
