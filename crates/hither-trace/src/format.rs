@@ -22,6 +22,7 @@ mod mooncake;
 mod msr;
 mod oracle_general;
 mod page_counts;
+mod perf_trace;
 mod raw;
 mod reader;
 mod spc;
@@ -57,6 +58,7 @@ pub const FORMATS: &[Format] = &[
     msr::FORMAT,
     oracle_general::FORMAT,
     page_counts::FORMAT,
+    perf_trace::FORMAT,
     spc::FORMAT,
     strace::FORMAT,
     systor::FORMAT,

@@ -1,5 +1,5 @@
-//! The bytes of a trace: from a file, a folder, standard input or memory; plain, compressed, or in a
-//! tar archive.
+//! The bytes of a trace: from a file, a folder, standard input or memory; plain, compressed, or in
+//! a tar archive.
 //!
 //! Compression is recognised by the first bytes, and never by the name, and so is an archive, whose
 //! file may be compressed itself. `ARCHIVE:FILE` is a file of an archive, where no file has that

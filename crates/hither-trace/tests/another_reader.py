@@ -124,6 +124,65 @@ def packed():
             put(f"{kind}.tar.{mode}", archive.getvalue(), "-", keys)
 
 
+def perf_trace():
+    """Processes that fork and read files of their own and of each other, in whole blocks."""
+    lines, blocks, writes, time = [], [], 0, 0.0
+    # Of each process: by descriptor, the name of the file and a list of its position alone.
+    processes = {100: {}}
+
+    def say(pid, call, result):
+        nonlocal time
+        time += RANDOM.random()
+        line = f"{time:10.3f} ( 0.010 ms): a b/{pid} {call}"
+        if RANDOM.randrange(4) == 0:
+            lines.append(f"{time:10.3f} (         ): a b/{pid} {call} ...")
+            lines.append(f"{time + 0.1:10.3f} ( 0.001 ms): other/7 brk() = 0x1000")
+            name = call[: call.index("(")]
+            line = f"{time:10.3f} ( 9.000 ms): a b/{pid}  ... [continued]: {name}())"
+        lines.append(f"{line:<90} = {result}")
+
+    for _ in range(4000):
+        pid = RANDOM.choice(list(processes))
+        files = processes[pid]
+        free = next(number for number in range(3, 99) if number not in files)
+        deeds = ["open", "read", "pread64", "write", "lseek", "dup", "close", "fork"]
+        deed = RANDOM.choice(deeds)
+        if not files or deed == "open":
+            name = f"/data/a, b: {RANDOM.randrange(9)}>"
+            shown = RANDOM.choice([f'"{name}"', "0x7f001122"])
+            say(pid, f"openat(dfd: CWD, filename: {shown}, flags: RDWR|CLOEXEC)", free)
+            files[free] = (name, [0])
+            continue
+        number = RANDOM.choice(list(files))
+        name, position = files[number]
+        file, count = f"fd: {number}<{name}>", RANDOM.randrange(1, 5)
+        if deed in ["read", "write"]:
+            say(pid, f"{deed}({file}, buf: 0x1, count: {count * 4096})", count * 4096)
+            first, position[0] = position[0], position[0] + count
+        elif deed == "pread64":
+            first = RANDOM.randrange(5000)
+            place = f", pos: {first * 4096}" if first else ""
+            say(pid, f"pread64({file}, buf: 0x1, count: {count * 4096}{place})", count * 4096)
+        elif deed == "lseek":
+            position[0] = RANDOM.randrange(5000)
+            say(pid, f"lseek({file}, offset: 1, whence: END)", position[0] * 4096)
+        elif deed == "dup":
+            say(pid, f"dup(fildes: {number})", free)
+            files[free] = files[number]
+        elif deed == "close":
+            say(pid, f"close({file})", 0)
+            del files[number]
+        elif deed == "fork" and len(processes) < 9:
+            child = 100 + 10 * len(processes)
+            say(pid, "clone(clone_flags: CHILD_CLEARTID|0x11, child_tidptr: 0x1)", f"{child} (x)")
+            lines.append(f"         ? (         ): a b/{child}  ... [continued]: clone()) = ")
+            processes[child] = dict(files)
+        if deed in ["read", "write", "pread64"]:
+            blocks += [(name, block) for block in range(first, first + count)]
+            writes += count * (deed == "write")
+    put("perf.log", "\n".join(lines).encode(), "-", blocks, writes)
+
+
 for version in [1, 2]:
     lcs(1024, version)
 for version in range(1, 9):
@@ -137,3 +196,4 @@ delimited("bar.txt", "columns{key=3,op=2,delimiter=bar}", delimiter="|", quoting
 delimited("space.txt", "columns{key=3,op=2,delimiter=space}", delimiter=" ", quoting=csv.QUOTE_ALL)
 vscsi()
 packed()
+perf_trace()

@@ -106,8 +106,8 @@ fn content_tells_one_format_or_none() {
         error,
         "input: not in a format that its content tells (address, alibaba, arc, blkparse, \
          darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv, lirs, mooncake, msr, \
-         oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the \
-         others"
+         oracle-general, page-counts, perf-trace, spc, strace, systor, twitter, vscsi); --format \
+         names the others"
     );
 }
 
