@@ -37,7 +37,7 @@ fn zeros_may_follow_gzip_and_nothing_else() {
     }
     assert!(error(&members[..members.len() - 1]).starts_with("input: "));
     // A member behind zeros is none.
-    let behind = [gzipped(b"1\n"), vec![0; 9], gzipped(b"2\n")].concat();
+    let behind = [gzipped(b"1\n2\n"), vec![0; 9], gzipped(b"2\n3\n")].concat();
     assert!(error(&behind).contains("bytes behind the zeros"));
 }
 
@@ -103,39 +103,53 @@ fn an_archive_of_one_file_is_that_file() {
     let long = "x".repeat(300);
     let record = format!("310 path={long}\n");
     assert_eq!(record.len(), 310);
-    let of_pax = archive(&[file("p", b'x', record.as_bytes()), file("a", b'0', b"1\n")]);
+    let of_pax = archive(&[
+        file("p", b'x', record.as_bytes()),
+        file("a", b'0', b"1\n2\n"),
+    ]);
     assert_eq!(
         read(&of_pax).unwrap().path(),
         Path::new(&format!("input:{long}"))
     );
-    let of_gnu = archive(&[file("@", b'L', long.as_bytes()), file("a", b'0', b"1\n")]);
+    let of_gnu = archive(&[file("@", b'L', long.as_bytes()), file("a", b'0', b"1\n2\n")]);
     assert_eq!(
         read(&of_gnu).unwrap().path(),
         Path::new(&format!("input:{long}"))
     );
-    let mut prefixed = header("name", b'0', 2);
+    let mut prefixed = header("name", b'0', 4);
     prefixed[345..348].copy_from_slice(b"a/b");
-    let prefixed = [with_sum(prefixed).to_vec(), b"1\n".to_vec(), vec![0; 510]].concat();
+    let prefixed = [
+        with_sum(prefixed).to_vec(),
+        b"1\n2\n".to_vec(),
+        vec![0; 508],
+    ]
+    .concat();
     let trace = read(&archive(&[prefixed])).unwrap();
     assert_eq!(trace.path(), Path::new("input:a/b/name"));
 }
 
 #[test]
 fn an_archive_of_several_files_needs_a_name() {
-    let two = archive(&[file("./a", b'0', b"1\n2\n"), file("b:c", b'0', b"1\n")]);
+    let two = archive(&[
+        file("./a", b'0', b"1\n2\n3\n"),
+        file("b:c", b'0', b"1\n2\n"),
+    ]);
     let problem = "a tar archive of several files: ARCHIVE:FILE names one of ./a, b:c";
     for packed in [two.clone(), gzipped(&two)] {
         assert!(error(&packed).ends_with(problem), "{}", error(&packed));
     }
     // Also where the first is no trace.
-    let papers = archive(&[file("README", b'0', b"Read me.\n"), file("b", b'0', b"1\n")]);
+    let papers = archive(&[
+        file("README", b'0', b"Read me.\n"),
+        file("b", b'0', b"1\n2\n"),
+    ]);
     assert!(
         error(&papers).ends_with("names one of README, b"),
         "{}",
         error(&papers)
     );
     let many: Vec<Vec<u8>> = (0..30)
-        .map(|n| file(&format!("f{n}"), b'0', b"1\n"))
+        .map(|n| file(&format!("f{n}"), b'0', b"1\n2\n"))
         .collect();
     assert!(error(&archive(&many)).ends_with(", f19 and 10 more"));
 
@@ -146,7 +160,7 @@ fn an_archive_of_several_files_needs_a_name() {
         let path = format!("{}:{member}", tar.display());
         Trace::load(path, None, &LoadOptions::default())
     };
-    for (member, count) in [("a", 2), ("./a", 2), ("b:c", 1)] {
+    for (member, count) in [("a", 3), ("./a", 3), ("b:c", 2)] {
         let trace = load(member).unwrap();
         assert_eq!(trace.references(), count);
         assert_eq!(
@@ -166,8 +180,8 @@ fn an_archive_of_several_files_needs_a_name() {
     );
     // A file with a colon in its name is that file.
     let named = folder.path().join("t.tar:a");
-    fs::write(&named, "1\n2\n3\n").unwrap();
-    assert_eq!(load("a").unwrap().references(), 3);
+    fs::write(&named, "1\n2\n3\n4\n").unwrap();
+    assert_eq!(load("a").unwrap().references(), 4);
     assert_eq!(Location::of(&named).member, None);
     fs::write(folder.path().join("plain"), "1\n").unwrap();
     let plain = folder.path().join("plain:a");
@@ -187,7 +201,7 @@ fn a_damaged_archive_is_an_error() {
     for cut in 512..one.len() - 512 {
         assert!(read(&one[..cut]).is_err(), "{cut}");
     }
-    let twice = archive(&[file("a", b'0', b"1\n"), file("a", b'0', b"2\n")]);
+    let twice = archive(&[file("a", b'0', b"1\n2\n"), file("a", b'0', b"2\n3\n")]);
     let folder = tempfile::tempdir().unwrap();
     let tar = folder.path().join("t.tar");
     fs::write(&tar, twice).unwrap();
@@ -200,25 +214,25 @@ fn a_damaged_archive_is_an_error() {
             .ends_with("two files of that name")
     );
 
-    let mut wrong = archive(&[file("a", b'0', b"1\n"), file("b", b'0', b"1\n")]);
+    let mut wrong = archive(&[file("a", b'0', b"1\n2\n"), file("b", b'0', b"1\n2\n")]);
     wrong[1024] ^= 1;
     assert!(error(&wrong).ends_with("a damaged header in a tar archive"));
     for (files, problem) in [
         (
-            vec![file("a", b'S', b"1\n")],
+            vec![file("a", b'S', b"1\n2\n")],
             "a is a sparse file, which is not supported",
         ),
         (
             vec![
                 file("x", b'x', b"99 GNU.sparse.major=1\n"),
-                file("a", b'0', b"1\n"),
+                file("a", b'0', b"1\n2\n"),
             ],
             "damaged records in a tar archive",
         ),
         (
             vec![
                 file("x", b'x', b"22 GNU.sparse.major=1\n"),
-                file("a", b'0', b"1\n"),
+                file("a", b'0', b"1\n2\n"),
             ],
             "a is a sparse file, which is not supported",
         ),
