@@ -25,7 +25,7 @@ const OPTIONS: LoadOptions = LoadOptions {
 };
 
 /// The format to read, which the environment variable names.
-static FORMAT: OnceLock<&str> = OnceLock::new();
+static FORMAT: OnceLock<String> = OnceLock::new();
 
 /// What is named in place of a format to read frames.
 const FRAME: &str = "frame";
@@ -35,19 +35,20 @@ pub fn start() {
     const VARIABLE: &str = "HITHER_FUZZ_FORMAT";
     let name = std::env::var(VARIABLE).unwrap_or_else(|_| panic!("{VARIABLE} names no format"));
     if name == FRAME {
-        FORMAT.get_or_init(|| FRAME);
+        FORMAT.get_or_init(|| FRAME.to_owned());
         return;
     }
-    let format = format::find(&name).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
-    FORMAT.get_or_init(|| format.name);
-    if format.name == "hither" {
+    let format = format::Choice::parse(&name);
+    let format = format.unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+    FORMAT.get_or_init(|| format.name());
+    if format.name() == "hither" {
         let_decoder_panics_pass();
     }
 }
 
 /// Reads `bytes` in the format.
 pub fn read(bytes: &[u8]) {
-    let format = *FORMAT.get().expect("start was called");
+    let format = FORMAT.get().expect("start was called").as_str();
     if format == FRAME {
         return frames::read(bytes);
     }

@@ -3,10 +3,11 @@
 use hither_sim::Size;
 use hither_trace::Sample;
 
-/// The name of a trace format in the registry. Fails if there is no such format.
+/// The name of a trace format in the registry, or `columns{...}` with its settings in one order.
+/// Fails if there is no such format.
 pub fn format_name(text: &str) -> Result<String, String> {
-    hither_trace::format::find(text)
-        .map(|format| format.name.to_owned())
+    hither_trace::format::Choice::parse(text)
+        .map(|format| format.name())
         .map_err(|error| error.to_string())
 }
 

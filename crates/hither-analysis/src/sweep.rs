@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hither_sim::{CacheConfiguration, CacheOptions};
-use hither_trace::{Input, Trace};
+use hither_trace::{Input, Location, Trace};
 use rayon::current_num_threads;
 
 pub use copies::use_copies;
@@ -602,7 +602,8 @@ pub fn traces_read(plan: &SweepPlan, shard: Option<Shard>) -> Vec<&TraceJob> {
 pub fn check_traces(jobs: &[&TraceJob]) -> Result<()> {
     for job in jobs {
         let path = &job.path;
-        let found = std::fs::metadata(path).map_err(|error| missing(job, error))?;
+        let found =
+            std::fs::metadata(Location::of(path).file).map_err(|error| missing(job, error))?;
         // What is read from a pipe could not be read again.
         if found.is_file() || found.is_dir() {
             hither_trace::format::choose(job.format.as_deref(), &mut Input::open(path)?)?;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::Sample;
-use common::samples::{gzipped, samples, vscsi_2, xz, zstd};
+use common::samples::{bzip2, gzipped, lcs, samples, vscsi_2, xz, zstd};
 use hither_trace::schema::FILES;
 
 fn main() -> std::io::Result<()> {
@@ -21,11 +21,22 @@ fn main() -> std::io::Result<()> {
     };
     for (format, bytes) in samples() {
         put(format, "plain", &bytes)?;
+        put(format, "bzip2", &bzip2(&bytes))?;
         put(format, "gzip", &gzipped(&bytes))?;
         put(format, "zstd", &zstd(&bytes))?;
         put(format, "xz", &xz(&bytes))?;
     }
     put("vscsi", "version-2", &vscsi_2(7))?;
+    put("vscsi-requests", "version-2", &vscsi_2(7))?;
+    for version in 1..=8 {
+        let bytes = lcs(8192, version, &[7, 8, 7]);
+        put("lcs", &format!("version-{version}"), &bytes)?;
+    }
+    let columns = "columns{key=1,time=2,op=3,count=4,header=no}";
+    put(columns, "comma", b"a,0,get,2\n\"b,c\",1.5,SET,1\na,2,r,0\n")?;
+    put(columns, "tab", b"a\t0\tget\t2\n\"b\t\"\"c\"\t1.5\tw\t1\n")?;
+    let columns = "columns{key=Id:hex,size=2}";
+    put(columns, "space", b"# id size\n1f 2\n0x20 \"3\"\n")?;
     // The fuzz target replaces one file of a valid folder. Its first byte says which.
     let folder = tempfile::tempdir()?;
     let sound = folder.path().join("sound");

@@ -138,6 +138,14 @@ pub enum Error {
         /// The known names.
         known: String,
     },
+    /// The columns of delimited text are not named as they have to be.
+    #[error("{text:?}: {problem}")]
+    Columns {
+        /// The text that names them.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// No format recognises the content of the file.
     #[error("{}: not in a format that its content tells ({known}); --format names the \
              others", path.display())]

@@ -9,10 +9,12 @@ mod address;
 mod alibaba;
 mod arc;
 mod blkparse;
+mod columns;
 mod darshan_dxt;
 mod fio_iolog;
 pub(crate) mod hither;
 mod ibm_cos;
+mod lcs;
 mod libcachesim_csv;
 mod libcachesim_txt;
 mod lirs;
@@ -20,6 +22,7 @@ mod mooncake;
 mod msr;
 mod oracle_general;
 mod page_counts;
+mod perf_trace;
 mod raw;
 mod reader;
 mod spc;
@@ -30,9 +33,11 @@ mod twitter;
 mod vscsi;
 mod webcachesim;
 
+pub use columns::NamedColumns;
 pub use reader::{Format, RecordKind};
 
 use crate::error::{Error, Result};
+use crate::sink::Sink;
 use crate::source::{Head, Input};
 
 /// The formats, sorted by name.
@@ -45,6 +50,7 @@ pub const FORMATS: &[Format] = &[
     fio_iolog::FORMAT,
     hither::FORMAT,
     ibm_cos::FORMAT,
+    lcs::FORMAT,
     libcachesim_csv::FORMAT,
     libcachesim_txt::FORMAT,
     lirs::FORMAT,
@@ -52,6 +58,7 @@ pub const FORMATS: &[Format] = &[
     msr::FORMAT,
     oracle_general::FORMAT,
     page_counts::FORMAT,
+    perf_trace::FORMAT,
     spc::FORMAT,
     strace::FORMAT,
     systor::FORMAT,
@@ -62,6 +69,7 @@ pub const FORMATS: &[Format] = &[
     raw::U64BE,
     raw::U64LE,
     vscsi::FORMAT,
+    vscsi::REQUESTS,
     webcachesim::FORMAT,
 ];
 
@@ -70,7 +78,7 @@ pub fn find(name: &str) -> Result<&'static Format> {
     let found = FORMATS.iter().find(|format| format.name == name);
     found.ok_or_else(|| Error::UnknownFormat {
         name: name.to_owned(),
-        known: known(|_| true),
+        known: known(|_| true) + ", columns{key=N,...}",
     })
 }
 
@@ -90,17 +98,64 @@ pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
             path: input.path().to_owned(),
         });
     }
+    input.check_only_file()?;
     Err(Error::Unrecognised {
         path: input.path().to_owned(),
         known: known(Format::is_recognised),
     })
 }
 
+/// What a trace is read as.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// A format of the registry.
+    Known(&'static Format),
+    /// Delimited text, of which these columns matter.
+    Columns(NamedColumns),
+}
+
+impl Choice {
+    /// A format of the registry by its name, or `columns{...}`.
+    pub fn parse(text: &str) -> Result<Choice> {
+        match NamedColumns::parse(text) {
+            Some(columns) => columns.map(Choice::Columns),
+            None => find(text).map(Choice::Known),
+        }
+    }
+
+    /// The text that this was, or could have been, chosen by.
+    pub fn name(&self) -> String {
+        match self {
+            Choice::Known(format) => format.name.to_owned(),
+            Choice::Columns(columns) => columns.to_string(),
+        }
+    }
+
+    /// The kind of its records.
+    pub fn records(&self) -> RecordKind {
+        match self {
+            Choice::Known(format) => format.records,
+            Choice::Columns(_) => RecordKind::Keys,
+        }
+    }
+
+    /// Reads a trace into `sink` and returns the SHA-256 of the input.
+    pub fn read_whole(&self, mut input: Input<'_>, sink: &mut dyn Sink) -> Result<String> {
+        match self {
+            Choice::Known(format) => format.read_whole(input, sink),
+            Choice::Columns(columns) => {
+                columns.read(&mut input, sink)?;
+                Ok(input.sha256()?.unwrap_or_default())
+            }
+        }
+    }
+}
+
 /// The format of that name. `None` recognises it by content.
-pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<&'static Format> {
+pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<Choice> {
     match name {
-        Some(name) => find(name),
-        None => recognise(input),
+        Some(name) => Choice::parse(name),
+        None => recognise(input).map(Choice::Known),
     }
 }
 
@@ -129,14 +184,15 @@ mod tests {
         let file = |name: &String| name.ends_with(".rs");
         let mut files: Vec<String> = files
             .filter(file)
-            .filter(|name| name != "reader.rs")
+            .filter(|name| !["columns.rs", "reader.rs"].contains(&name.as_str()))
             .collect();
         files.sort();
-        // The four formats of raw keys share a file.
-        let raw = |name: &str| ["u32be", "u32le", "u64be", "u64le"].contains(&name);
+        // The four formats of raw keys share a file, and so do the two of vscsi.
+        let sharing = ["u32be", "u32le", "u64be", "u64le", "vscsi-requests"];
+        let shares = |name: &str| sharing.contains(&name);
         let mut named: Vec<String> = FORMATS
             .iter()
-            .filter(|format| !raw(format.name))
+            .filter(|format| !shares(format.name))
             .map(|format| format!("{}.rs", format.name.replace('-', "_")))
             .chain(["raw.rs".to_owned()])
             .collect();

@@ -30,10 +30,10 @@ use crate::writer::Writer;
 const BATCH_REFERENCES: usize = 8192;
 
 /// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// The name of the format that was read.
-    pub format: &'static str,
+    /// The name of the format that was read, or `columns{...}`.
+    pub format: String,
     /// Rows of the new trace: requests, or references to keys.
     pub rows: u64,
 }
@@ -56,9 +56,9 @@ pub fn import(
     }
     let format = format::choose(format, &mut input)?;
     let writer = Writer::create(folder, force)?;
-    let rows = match format.records {
+    let rows = match format.records() {
         RecordKind::Keys => {
-            let trace = Trace::read(input, Some(format.name), options)?;
+            let trace = Trace::read(input, Some(&format.name()), options)?;
             write_references(&trace, writer, |_| ())?
         }
         RecordKind::Requests => {
@@ -67,7 +67,7 @@ pub fn import(
             importer.finish()?
         }
     };
-    let format = format.name;
+    let format = format.name();
     Ok(Imported { format, rows })
 }
 

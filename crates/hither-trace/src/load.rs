@@ -36,7 +36,7 @@ impl Trace {
         let mut builder = TraceBuilder::new(input.path(), options)?;
         let sha256 = format.read_whole(input, &mut builder)?;
         let mut trace = builder.finish()?;
-        trace.format = format.name;
+        trace.format = format.name();
         trace.sha256 = sha256;
         Ok(trace)
     }

@@ -1,21 +1,27 @@
-//! The bytes of a trace: from a file, a folder, standard input or memory; plain or compressed.
+//! The bytes of a trace: from a file, a folder, standard input or memory; plain, compressed, or in
+//! a tar archive.
 //!
-//! Compression is recognised by the first bytes, and never by the name. Concatenated members
-//! (gzip), frames (zstd) and streams (xz) are read one after the other, as their own tools do. The
-//! SHA-256 of the bytes on disk is computed during the read, so a large file is read once. Bytes
-//! that a format does not read are read at the end for it.
+//! Compression is recognised by the first bytes, and never by the name, and so is an archive, whose
+//! file may be compressed itself. `ARCHIVE:FILE` is a file of an archive, where no file has that
+//! whole name. The SHA-256 of the bytes on disk is computed during the read, so a large file is
+//! read once. Bytes that a format does not read are read at the end for it.
 //!
 //! Formats see one large buffer: [`Input::records`] returns slices of whole binary records, and
 //! [`Lines`](crate::text::Lines) finds lines in it. So a record costs neither a call of the decoder
 //! nor an allocation. A small file that unpacks to terabytes costs time, but no memory.
 
+mod compression;
+mod tar;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::io::{self, Cursor, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use flate2::bufread::MultiGzDecoder;
-use liblzma::bufread::XzDecoder;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -24,16 +30,8 @@ use crate::error::{Error, Result};
 const BUFFER_BYTES: usize = 1 << 18;
 /// Bytes of the content that formats see to recognise it.
 const HEAD_BYTES: usize = 4096;
-/// The memory limit of xz streams. `xz -9` needs 65 MiB; a forged header may ask for 4 GiB.
-const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
-
-/// The length of the longest magic number below.
-const MAGIC_BYTES: u64 = 6;
-const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
-const XZ_MAGIC: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
-const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// A zstd file may begin with a skippable frame. The low half of its first byte is arbitrary.
-const ZSTD_SKIPPABLE_MAGIC: &[u8] = &[0x2a, 0x4d, 0x18];
+/// Bytes that show whether the content is an archive.
+const ARCHIVE_BYTES: u64 = 512;
 
 /// The input that a trace is read from.
 pub struct Input<'a> {
@@ -53,10 +51,42 @@ enum Content<'a> {
     /// A folder. Its format opens its files.
     Folder,
     Stream {
-        decoder: Box<Decoder<'a>>,
+        decoder: Box<dyn Read + 'a>,
+        /// The bytes on disk.
+        raw: Raw<'a>,
         /// The input is the file at its path.
         is_file: bool,
+        /// It is the first file of an archive.
+        is_first: bool,
     },
+}
+
+/// A file, or a file of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location<'p> {
+    /// The file on disk.
+    pub file: &'p Path,
+    /// The name of the file in the archive that this is.
+    pub member: Option<&'p OsStr>,
+}
+
+impl Location<'_> {
+    /// What `path` is: itself if that exists. Otherwise `ARCHIVE:FILE`, if there is a file ARCHIVE.
+    pub fn of(path: &Path) -> Location<'_> {
+        let whole = Location {
+            file: path,
+            member: None,
+        };
+        if path.symlink_metadata().is_ok() {
+            return whole;
+        }
+        let bytes = path.as_os_str().as_bytes();
+        let mut parts = memchr::memchr_iter(b':', bytes).map(|at| Location {
+            file: Path::new(OsStr::from_bytes(&bytes[..at])),
+            member: Some(OsStr::from_bytes(&bytes[at + 1..])),
+        });
+        parts.find(|parts| parts.file.is_file()).unwrap_or(whole)
+    }
 }
 
 /// The beginning of a trace.
@@ -113,30 +143,51 @@ impl<'a> Head<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Opens a file or a folder.
+    /// Opens a file, a folder, or a file of an archive (see [`Location`]).
     pub fn open(path: impl Into<PathBuf>) -> Result<Input<'a>> {
         let path = path.into();
-        if path.metadata().map_err(Error::io(&path))?.is_dir() {
+        let file = Location::of(&path).file;
+        if file.metadata().map_err(Error::io(&path))?.is_dir() {
             return Ok(Input::of(path, Content::Folder));
         }
-        let file = File::open(&path).map_err(Error::io(&path))?;
-        Input::stream(path, Box::new(file), true)
+        let file = File::open(file).map_err(Error::io(&path))?;
+        Input::file(path, file)
     }
 
     /// Reads from any reader. Errors call it `name`.
     pub fn new(name: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
-        Input::stream(name.into(), Box::new(reader), false)
+        Input::stream(name.into(), Box::new(reader), None, false)
     }
 
-    /// Reads the file at `path` through `reader`, which may report progress. The path may be opened
-    /// again.
+    /// Reads the file of the [`Location`] `path` through `reader`, which may report progress. The
+    /// path may be opened again.
     pub fn file(path: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
-        Input::stream(path.into(), Box::new(reader), true)
+        let path = path.into();
+        let member = Location::of(&path).member.map(OsStr::to_owned);
+        Input::stream(path, Box::new(reader), member.as_deref(), true)
     }
 
-    fn stream(path: PathBuf, reader: Box<dyn Read + 'a>, is_file: bool) -> Result<Input<'a>> {
-        let decoder = Box::new(Decoder::new(reader).map_err(Error::io(&path))?);
-        Ok(Input::of(path, Content::Stream { decoder, is_file }))
+    fn stream(
+        mut path: PathBuf,
+        reader: Box<dyn Read + 'a>,
+        member: Option<&OsStr>,
+        is_file: bool,
+    ) -> Result<Input<'a>> {
+        let raw = Raw::of(reader);
+        let content = content(&raw, member).map_err(Error::io(&path))?;
+        let is_first = member.is_none() && content.member.is_some();
+        let is_file = is_file && content.member.is_none();
+        if let Some(found) = content.member.filter(|_| is_first) {
+            let whole = [path.into_os_string().into_vec(), b":".to_vec(), found].concat();
+            path = PathBuf::from(std::ffi::OsString::from_vec(whole));
+        }
+        let content = Content::Stream {
+            decoder: content.decoder,
+            raw,
+            is_file,
+            is_first,
+        };
+        Ok(Input::of(path, content))
     }
 
     fn of(path: PathBuf, content: Content<'a>) -> Input<'a> {
@@ -176,6 +227,13 @@ impl<'a> Input<'a> {
             bytes: &found[..found.len().min(HEAD_BYTES)],
             whole: self.ended && found.len() <= HEAD_BYTES,
         })
+    }
+
+    /// The next bytes, which stay in the buffer: so many, or all that are left.
+    pub(crate) fn peek(&mut self, bytes: usize) -> Result<&[u8]> {
+        while self.end - self.start < bytes && self.fill()? {}
+        let found = &self.buffer[self.start..self.end];
+        Ok(&found[..found.len().min(bytes)])
     }
 
     /// The decompressed bytes that are not yet taken.
@@ -221,106 +279,156 @@ impl<'a> Input<'a> {
     /// The next whole records of `N` bytes in the buffer. `None` at the end. A truncated record is
     /// an error.
     pub(crate) fn records<const N: usize>(&mut self) -> Result<Option<RecordBatch<'_, N>>> {
-        while self.end - self.start < N {
+        let found = self.chunks(N)?;
+        Ok(found.map(|found| RecordBatch {
+            records: found.bytes.as_chunks().0,
+            chunks: found,
+        }))
+    }
+
+    /// The same for records of a size that the content says.
+    pub(crate) fn chunks(&mut self, each: usize) -> Result<Option<Chunks<'_>>> {
+        while self.end - self.start < each {
             if !self.fill()? {
                 let left = self.end - self.start;
                 if left == 0 {
                     return Ok(None);
                 }
-                let problem = format!("{left} bytes of a record of {N}, and then the end");
+                let problem = format!("{left} bytes of a record of {each}, and then the end");
                 return Err(Error::offset(&self.path, self.taken, problem));
             }
         }
         let offset = self.taken;
-        let whole = (self.end - self.start) / N * N;
+        let whole = (self.end - self.start) / each * each;
         let (bytes, path) = self.take(whole);
-        Ok(Some(RecordBatch {
-            records: bytes.as_chunks().0,
+        Ok(Some(Chunks {
+            bytes,
+            each,
             offset,
             path,
         }))
     }
 
+    /// Reads to the end if this is the first file of an archive: an error if it is not the only
+    /// one, in place of what is wrong with its content.
+    pub(crate) fn check_only_file(&mut self) -> Result<()> {
+        match &mut self.content {
+            Content::Stream {
+                decoder,
+                is_first: true,
+                ..
+            } => read_to_end(decoder).map_err(Error::io(&self.path)),
+            _ => Ok(()),
+        }
+    }
+
     /// The SHA-256 of the bytes on disk, in hexadecimal. Reads to the end for it. `None` for a
     /// folder.
     pub(crate) fn sha256(self) -> Result<Option<String>> {
-        let Content::Stream { decoder, .. } = self.content else {
+        let Content::Stream {
+            mut decoder,
+            mut raw,
+            ..
+        } = self.content
+        else {
             return Ok(None);
         };
-        let (_, mut raw) = decoder.into_raw().into_inner().into_inner();
-        io::copy(&mut raw, &mut io::sink()).map_err(Error::io(&self.path))?;
-        Ok(Some(hex(&raw.sum.finalize())))
+        // Its end may show that it is damaged, or one of several files.
+        read_to_end(&mut decoder)
+            .and_then(|()| read_to_end(&mut raw))
+            .map_err(Error::io(&self.path))?;
+        drop(decoder);
+        Ok(Some(raw.sum()))
+    }
+}
+
+fn read_to_end(reader: &mut impl Read) -> io::Result<()> {
+    io::copy(reader, &mut io::sink()).map(|_| ())
+}
+
+/// Whole records of one size.
+pub(crate) struct Chunks<'r> {
+    bytes: &'r [u8],
+    each: usize,
+    offset: u64,
+    path: &'r Path,
+}
+
+impl<'r> Chunks<'r> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = &'r [u8]> + use<'r> {
+        self.bytes.chunks_exact(self.each)
+    }
+
+    /// An error about one of these records.
+    pub(crate) fn error(&self, record: usize, problem: impl Into<String>) -> Error {
+        let offset = self.offset + (record * self.each) as u64;
+        Error::offset(self.path, offset, problem)
     }
 }
 
 /// Whole records of `N` bytes.
 pub(crate) struct RecordBatch<'r, const N: usize> {
     pub(crate) records: &'r [[u8; N]],
-    offset: u64,
-    path: &'r Path,
+    chunks: Chunks<'r>,
 }
 
 impl<const N: usize> RecordBatch<'_, N> {
     /// An error about one of these records.
     pub(crate) fn error(&self, record: usize, problem: impl Into<String>) -> Error {
-        Error::offset(self.path, self.offset + (record * N) as u64, problem)
+        self.chunks.error(record, problem)
     }
 }
 
-/// The bytes on disk: those read to recognise the compression, and the rest.
-type Raw<'a> = BufReader<Chain<Cursor<Vec<u8>>, Hashed<Box<dyn Read + 'a>>>>;
-
-enum Decoder<'a> {
-    Plain(Raw<'a>),
-    Gzip(MultiGzDecoder<Raw<'a>>),
-    Xz(XzDecoder<Raw<'a>>),
-    Zstd(zstd::Decoder<'static, Raw<'a>>),
+/// Decoded content.
+struct Decoded<'a> {
+    decoder: Box<dyn Read + 'a>,
+    /// The name of the file in an archive that it is.
+    member: Option<Vec<u8>>,
 }
 
-impl<'a> Decoder<'a> {
-    fn new(reader: Box<dyn Read + 'a>) -> io::Result<Decoder<'a>> {
+/// The content of `raw`, or that of its file `member`.
+fn content<'a>(raw: &Raw<'a>, member: Option<&OsStr>) -> io::Result<Decoded<'a>> {
+    let mut decoder = compression::decoded(Box::new(raw.clone()))?;
+    let mut begin = Vec::new();
+    (&mut decoder).take(ARCHIVE_BYTES).read_to_end(&mut begin)?;
+    let is_archive = tar::is_archive(&begin);
+    let decoder = Box::new(Cursor::new(begin).chain(decoder));
+    if !is_archive {
+        return match member {
+            None => Ok(Decoded {
+                decoder,
+                member: None,
+            }),
+            Some(_) => {
+                let problem = "not a tar archive, and no file has the whole name";
+                Err(io::Error::new(io::ErrorKind::InvalidData, problem))
+            }
+        };
+    }
+    let file = tar::Member::open(decoder, member.map(OsStr::as_bytes))?;
+    let member = Some(file.path.clone());
+    let decoder = compression::decoded(Box::new(file))?;
+    Ok(Decoded { decoder, member })
+}
+
+/// The bytes on disk, and their hash so far. All clones read the same bytes.
+#[derive(Clone)]
+struct Raw<'a>(Rc<RefCell<Hashed<Box<dyn Read + 'a>>>>);
+
+impl<'a> Raw<'a> {
+    fn of(reader: Box<dyn Read + 'a>) -> Raw<'a> {
         let sum = Sha256::new();
-        let mut hashed = Hashed { reader, sum };
-        let mut begins = Vec::new();
-        (&mut hashed).take(MAGIC_BYTES).read_to_end(&mut begins)?;
-        let magic = begins.clone();
-        // It is smaller than the buffer of decompressed bytes, so plain input bypasses it.
-        let raw = BufReader::with_capacity(BUFFER_BYTES / 4, Cursor::new(begins).chain(hashed));
-        Ok(if magic.starts_with(GZIP_MAGIC) {
-            Decoder::Gzip(MultiGzDecoder::new(raw))
-        } else if magic.starts_with(XZ_MAGIC) {
-            let flags = liblzma::stream::CONCATENATED;
-            let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, flags)?;
-            Decoder::Xz(XzDecoder::new_stream(raw, stream))
-        } else if magic.starts_with(ZSTD_MAGIC)
-            || (magic.len() >= 4
-                && magic[0] >> 4 == 5
-                && magic[1..].starts_with(ZSTD_SKIPPABLE_MAGIC))
-        {
-            Decoder::Zstd(zstd::Decoder::with_buffer(raw)?)
-        } else {
-            Decoder::Plain(raw)
-        })
+        Raw(Rc::new(RefCell::new(Hashed { reader, sum })))
     }
 
-    fn into_raw(self) -> Raw<'a> {
-        match self {
-            Decoder::Plain(raw) => raw,
-            Decoder::Gzip(decoder) => decoder.into_inner(),
-            Decoder::Xz(decoder) => decoder.into_inner(),
-            Decoder::Zstd(decoder) => decoder.finish(),
-        }
+    fn sum(&self) -> String {
+        hex(&self.0.borrow().sum.clone().finalize())
     }
 }
 
-impl Read for Decoder<'_> {
+impl Read for Raw<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Decoder::Plain(raw) => raw.read(out),
-            Decoder::Gzip(decoder) => decoder.read(out),
-            Decoder::Xz(decoder) => decoder.read(out),
-            Decoder::Zstd(decoder) => decoder.read(out),
-        }
+        self.0.borrow_mut().read(out)
     }
 }
 

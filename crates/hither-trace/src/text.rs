@@ -25,6 +25,7 @@ pub(crate) struct Lines<'i, 'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Line<'l> {
     pub(crate) bytes: &'l [u8],
+    untrimmed: &'l [u8],
     number: u64,
     path: &'l Path,
 }
@@ -57,6 +58,7 @@ impl<'i, 'a> Lines<'i, 'a> {
         let (taken, path) = self.input.take(length + end);
         let line = Line {
             bytes: taken[..length].trim_ascii(),
+            untrimmed: &taken[..length],
             number: self.number,
             path,
         };
@@ -68,6 +70,11 @@ impl<'i, 'a> Lines<'i, 'a> {
 }
 
 impl<'l> Line<'l> {
+    /// The line with the white space around it, which separates fields where tabs do.
+    pub(crate) fn untrimmed(&self) -> &'l [u8] {
+        self.untrimmed.strip_suffix(b"\r").unwrap_or(self.untrimmed)
+    }
+
     /// The same line with other content, for errors about it.
     pub(crate) fn with_bytes<'s>(self, bytes: &'s [u8]) -> Line<'s>
     where

@@ -28,7 +28,7 @@ use crate::store::{CHUNK_REFERENCES, Chunk, SpillList, Store};
 #[derive(Debug)]
 pub struct Trace {
     pub(crate) path: PathBuf,
-    pub(crate) format: &'static str,
+    pub(crate) format: String,
     pub(crate) sha256: String,
     pub(crate) options: LoadOptions,
     /// The table of its rows, where it is a trace folder.
@@ -147,9 +147,9 @@ impl Trace {
         &self.path
     }
 
-    /// The name of its format.
-    pub fn format(&self) -> &'static str {
-        self.format
+    /// The name of its format, or `columns{...}`.
+    pub fn format(&self) -> &str {
+        &self.format
     }
 
     /// SHA-256 of the input in hexadecimal: for a file, what `sha256sum` prints; for a trace

@@ -86,7 +86,7 @@ impl TraceBuilder {
         let file = path.clone();
         let trace = Trace {
             path,
-            format: "none",
+            format: "none".to_owned(),
             sha256: String::new(),
             options: *options,
             rows: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::Sample;
-use common::samples::{gzipped, samples, xz, zstd};
+use common::samples::{bzip2, gzipped, samples, xz, zstd};
 use hither_trace::schema::{ACCESSES, FILES, META, OBJECTS, SITES};
 use hither_trace::{Error, Input, LoadOptions, Stats, Trace};
 use parquet::data_type::Int64Type;
@@ -79,8 +79,9 @@ fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace, String> {
 type Pack = fn(&[u8]) -> Vec<u8>;
 
 /// Every way in which bytes may come in.
-const PACKS: [(&str, Pack); 4] = [
+const PACKS: [(&str, Pack); 5] = [
     ("plain", <[u8]>::to_vec),
+    ("bzip2", bzip2),
     ("gzip", gzipped),
     ("zstd", zstd),
     ("xz", xz),
@@ -104,7 +105,8 @@ fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
                 }
                 // Once the magic number of the compression is complete, a missing end is detected
                 // in every format.
-                if pack != "plain" && cut >= 6 {
+                let magic_bytes = if pack == "bzip2" { 10 } else { 6 };
+                if pack != "plain" && cut >= magic_bytes {
                     assert!(
                         read(cut_off, Some(format)).is_err(),
                         "{format} {pack} {cut}"
@@ -164,8 +166,8 @@ fn a_flipped_stream_is_an_error_that_names_it_or_a_trace() {
                     }
                 }
             }
-            // gzip and xz carry checksums; zstd has one if its writer asked for it.
-            if ["gzip", "xz"].contains(&pack) {
+            // bzip2, gzip and xz carry checksums; zstd has one if its writer asked for it.
+            if ["bzip2", "gzip", "xz"].contains(&pack) {
                 assert!(errors > 300, "{format} {pack}: {errors}");
             }
         }

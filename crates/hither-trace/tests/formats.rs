@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::samples::{gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
+use common::samples::{bzip2, gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
 use hither_testing::skip::skip;
@@ -91,6 +91,12 @@ fn content_tells_one_format_or_none() {
             .filter(|format| format.recognises(&mut input).unwrap())
             .map(|format| format.name)
             .collect();
+        // The content is the same. How it is read is chosen.
+        let name = if name == "vscsi-requests" {
+            "vscsi"
+        } else {
+            name
+        };
         let told = find(name).unwrap().is_recognised();
         assert_eq!(takers, if told { vec![name] } else { vec![] });
         assert_eq!(recognise(&mut input).is_ok(), told, "{name}");
@@ -99,9 +105,9 @@ fn content_tells_one_format_or_none() {
     assert_eq!(
         error,
         "input: not in a format that its content tells (address, alibaba, arc, blkparse, \
-         darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr, \
-         oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the \
-         others"
+         darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv, lirs, mooncake, msr, \
+         oracle-general, page-counts, perf-trace, spc, strace, systor, twitter, vscsi); --format \
+         names the others"
     );
 }
 
@@ -328,7 +334,7 @@ fn compressed_input_is_the_same_trace() {
     for (name, bytes) in samples() {
         let plain = read(&bytes, Some(name)).unwrap();
         let half = bytes.len() / 2;
-        for pack in [gzipped, zstd, xz] {
+        for pack in [bzip2, gzipped, zstd, xz] {
             let whole = pack(&bytes);
             // Concatenated, as by `cat a.gz b.gz` and by parallel compressors.
             let parts = [pack(&bytes[..half]), pack(&bytes[half..])].concat();
@@ -350,7 +356,7 @@ fn compressed_input_is_the_same_trace() {
 #[test]
 fn the_hash_is_that_of_the_file_also_where_the_format_stops_early() {
     use sha2::{Digest, Sha256};
-    for pack in [<[u8]>::to_vec, gzipped, zstd, xz] {
+    for pack in [<[u8]>::to_vec, bzip2, gzipped, zstd, xz] {
         let bytes = pack(b"1\n2\n1\n");
         let trace = read(&bytes, None).unwrap();
         let sum: String = Sha256::digest(&bytes)
@@ -384,6 +390,7 @@ fn requests_of_blocks_are_expanded() {
 #[test]
 fn keys_keep_their_order_and_ops() {
     for name in [
+        "lcs",
         "oracle-general",
         "u32be",
         "u32le",

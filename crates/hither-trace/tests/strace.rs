@@ -353,7 +353,7 @@ fn an_import_writes_whole_requests() {
     let input = Input::new("log", STRACE.as_bytes()).unwrap();
     let options = LoadOptions::default();
     let imported = hither_trace::import(input, None, &options, &path, false).unwrap();
-    assert_eq!((imported.format, imported.rows), ("strace", 6));
+    assert_eq!((imported.format.as_str(), imported.rows), ("strace", 6));
     let (from, to) = (
         read(STRACE).unwrap(),
         Trace::load(&path, None, &options).unwrap(),

@@ -213,10 +213,12 @@ def open(
     """Reads a trace: a folder of `hither record`, or a file in any format that hither knows.
 
     Args:
-        path: the folder or file; gzip, zstd and xz are unpacked. Or a URL of either, such as
+        path: the folder or file; bzip2, gzip, xz, zstd and tar are unpacked, and `ARCHIVE:FILE` is
+            one file of an archive of several. Or a URL of a folder or file, such as
             "s3://bucket/a.oracleGeneral.zst": fsspec fetches it to a temporary place, which is
             removed once it is read. A folder by http or https ends in "/".
-        format: the name of the format, such as `oracle-general` or `lirs`. None: by the content.
+        format: the name of the format, such as `oracle-general` or `lirs`, or for delimited text
+            its columns, such as `columns{key=3,size=4,time=1}`. None: by the content.
         block: bytes of a block, such as 65536 or "64KiB".
         sample: a share of the blocks ("1%") or at most a number of them; results are estimates.
         keep_repeats: count a block again if a request begins in the block where the thread's last

@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hither_trace::Location;
+
 use crate::{Error, Result};
 
 /// The stamp of a trace.
@@ -37,6 +39,7 @@ pub(super) fn bytes(path: &Path) -> u64 {
 
 /// The files of a trace, sorted by name: the trace itself, or the files of its folder.
 fn files(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
+    let path = Location::of(path).file;
     let own = fs::metadata(path)?;
     if !own.is_dir() {
         return Ok(vec![(PathBuf::new(), own)]);

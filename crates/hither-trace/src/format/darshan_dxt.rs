@@ -19,7 +19,11 @@ pub(super) const FORMAT: Format = Format {
     name: "darshan-dxt",
     doc: "text, `X_POSIX rank read segment offset length start end` (darshan-dxt-parser)",
     records: RecordKind::Requests,
-    matches: Some(|head| head.lines().any(|line| line.starts_with(FILE))),
+    matches: Some(|head| {
+        let mut lines = head.lines().filter(|line| !line.is_empty()).peekable();
+        let first = lines.peek().is_some_and(|line| line.starts_with(b"#"));
+        first && lines.any(|line| line.starts_with(FILE))
+    }),
     read,
 };
 

@@ -20,13 +20,10 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
+/// Accepts numbers alone, two at least: one may be what is left of a line of another format.
 fn matches(head: Head<'_>) -> bool {
-    // The first line with a block number decides. If later lines are invalid, the reader names
-    // them.
-    let mut lines = head.lines().map(parse);
-    lines
-        .find(|line| !matches!(line, Ok(None)))
-        .is_some_and(|line| line.is_ok())
+    let blocks: Parsed<Vec<_>> = head.lines().map(parse).collect();
+    blocks.is_ok_and(|blocks| blocks.iter().flatten().count() > 1)
 }
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {

@@ -17,7 +17,11 @@ pub(super) const FORMAT: Format = Format {
     doc: "CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC: WebSearch, \
           Financial)",
     records: RecordKind::Requests,
-    matches: Some(|head| head.lines().next().is_some_and(|line| parse(line).is_ok())),
+    matches: Some(|head| {
+        // SPC's times have a fraction. Other tools write such lines with whole numbers.
+        let first = head.lines().next();
+        first.is_some_and(|line| parse(line).is_ok() && line.contains(&b'.'))
+    }),
     read,
 };
 

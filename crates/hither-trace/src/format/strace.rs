@@ -30,9 +30,8 @@ use serde_json::Value;
 
 use self::clock::Clock;
 use self::files::{OpenFile, SharedDescriptorTable};
-use self::line::{
-    Call, Event, attached, call, descriptor, ended, entry, last, quoted, unescaped, value,
-};
+pub(super) use self::line::{Call, Time, value};
+use self::line::{Event, attached, call, descriptor, ended, entry, last, quoted, unescaped};
 use self::stack::Stack;
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
@@ -82,8 +81,8 @@ struct Task {
     table: SharedDescriptorTable,
 }
 
-/// The state while the log is read.
-struct Log<'s> {
+/// The state while a log is read: of strace, or of another tool in its words.
+pub(super) struct Log<'s> {
     sink: &'s mut dyn Sink,
     /// By their numbers; 0 is the first one as long as no line has named it.
     tasks: FxHashMap<u32, Task>,
@@ -108,7 +107,7 @@ struct Log<'s> {
 }
 
 impl<'s> Log<'s> {
-    fn new(sink: &'s mut dyn Sink) -> Log<'s> {
+    pub(super) fn new(sink: &'s mut dyn Sink) -> Log<'s> {
         Log {
             sink,
             tasks: FxHashMap::default(),
@@ -123,6 +122,30 @@ impl<'s> Log<'s> {
             stack: Stack::default(),
             clock: Clock::default(),
             unknown_files: 0,
+        }
+    }
+
+    /// The time of a line.
+    pub(super) fn at(&mut self, time: Option<Time>) -> u64 {
+        self.clock.at(time)
+    }
+
+    /// Whether a thread has been in the log.
+    pub(super) fn knows(&self, tid: u32) -> bool {
+        self.tasks.contains_key(&tid)
+    }
+
+    /// Adds a thread of which no call has shown where it comes from.
+    pub(super) fn adopt(&mut self, tid: u32) {
+        self.task(tid);
+    }
+
+    /// Removes a thread, or all of its process.
+    pub(super) fn exits(&mut self, tid: u32, with_process: bool) {
+        if let Some(task) = self.tasks.remove(&tid)
+            && with_process
+        {
+            self.tasks.retain(|_, other| other.process != task.process);
         }
     }
 
@@ -149,7 +172,7 @@ impl<'s> Log<'s> {
             return Ok(());
         }
         self.release()?;
-        let time_ns = self.clock.at(entry.time);
+        let time_ns = self.at(entry.time);
         if let Event::Other = entry.event {
             return Ok(());
         }
@@ -238,7 +261,7 @@ impl<'s> Log<'s> {
         self.traced.remove(&0);
     }
 
-    fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         self.release()?;
         if self.unknown_files > 0 {
             let count = Value::from(self.unknown_files);
@@ -249,7 +272,7 @@ impl<'s> Log<'s> {
     }
 
     /// Passes on the requests of the last call, with its stack.
-    fn release(&mut self) -> Result<()> {
+    pub(super) fn release(&mut self) -> Result<()> {
         if self.held.is_empty() {
             return Ok(());
         }
@@ -302,7 +325,7 @@ impl<'s> Log<'s> {
     }
 
     /// Adds a thread or process that `parent` created with the call in `body`.
-    fn fork(&mut self, parent: u32, child: u32, body: &[u8]) {
+    pub(super) fn fork(&mut self, parent: u32, child: u32, body: &[u8]) {
         if self.tasks.contains_key(&child) {
             return;
         }
@@ -345,17 +368,29 @@ impl<'s> Log<'s> {
 
     fn call(&mut self, line: Line<'_>, tid: u32, time_ns: u64, body: &[u8]) -> Result<()> {
         let made = call(body).ok_or_else(|| line.error("a call without a result"))?;
+        if made.result.is_none() && ended(body) {
+            self.traced.remove(&tid);
+        }
+        self.perform(line, tid, time_ns, &made, body)
+    }
+
+    /// Does what a call did. Its requests are held until [`Log::release`].
+    pub(super) fn perform(
+        &mut self,
+        line: Line<'_>,
+        tid: u32,
+        time_ns: u64,
+        made: &Call<'_>,
+        body: &[u8],
+    ) -> Result<()> {
         self.task(tid);
         let Some(result) = made.result else {
-            if ended(body) {
-                self.traced.remove(&tid);
-            }
             return Ok(());
         };
-        if self.names_files(tid, &made, result, body).is_some() {
+        if self.names_files(tid, made, result, body).is_some() {
             return Ok(());
         }
-        if let Some(request) = self.moves_bytes(tid, &made, result) {
+        if let Some(request) = self.moves_bytes(tid, made, result) {
             let rows = request.map(|row| AccessRow { time_ns, ..row });
             for row in rows {
                 checked_range(&row, BlockSize::new(self.sink.block_bytes()), false)
@@ -379,18 +414,25 @@ impl<'s> Log<'s> {
                     b"openat" | b"openat2" => folder(&table, arguments),
                     _ => (None, arguments),
                 };
-                let (path, _) = quoted(rest)?;
-                let path = match call.path {
-                    Some(path) => unescaped(path),
-                    None => table.borrow().resolve(folder.as_deref(), path),
+                let path = match (call.path, quoted(rest)) {
+                    (Some(path), _) => Some(unescaped(path)),
+                    (None, Some((path, _))) => {
+                        Some(table.borrow().resolve(folder.as_deref(), path))
+                    }
+                    (None, None) => None,
                 };
-                if (is("O_TRUNC") || call.name == b"creat")
-                    && let Some(&object) = self.objects.get(&path)
+                let truncate = is("O_TRUNC") || call.name == b"creat";
+                if let Some(path) = &path
+                    && truncate
                 {
-                    self.ends[object as usize] = 0;
+                    self.empties(path);
                 }
-                let file = Rc::new(OpenFile::new(path, is("O_APPEND")));
-                table.borrow_mut().put(new?, file, is("O_CLOEXEC"));
+                let file = OpenFile {
+                    append: is("O_APPEND"),
+                    truncate,
+                    ..OpenFile::new(path)
+                };
+                table.borrow_mut().put(new?, Rc::new(file), is("O_CLOEXEC"));
             }
             b"close" => table.borrow_mut().close(descriptor(arguments)?.0.number),
             b"close_range" => {
@@ -427,8 +469,8 @@ impl<'s> Log<'s> {
                 file.position.set(position);
             }
             b"chdir" => {
-                let path = table.borrow().resolve(None, quoted(arguments)?.0);
-                table.borrow_mut().enter(path);
+                let path = quoted(arguments).map(|(path, _)| table.borrow().resolve(None, path));
+                table.borrow_mut().enter(path.unwrap_or_default());
             }
             b"fchdir" => {
                 let path = folder(&table, arguments).0?;
@@ -512,7 +554,8 @@ impl<'s> Log<'s> {
             }
             b"ftruncate" | b"ftruncate64" => {
                 let length = value(last::<1>(arguments)?[0])?;
-                let row = self.row(tid, arguments)?.1;
+                let file = self.file(tid, arguments)?;
+                let row = self.row(tid, &file)?;
                 self.ends[row.object as usize] = length;
                 rows[0] = Some(AccessRow {
                     op: RowOp::Truncate,
@@ -539,7 +582,14 @@ impl<'s> Log<'s> {
         offset: Option<u64>,
         length: u64,
     ) -> Option<AccessRow> {
-        let (file, row) = self.row(tid, arguments)?;
+        let file = self.file(tid, arguments)?;
+        let Some(row) = self.row(tid, &file) else {
+            if offset.is_none() {
+                let behind = file.position.get().saturating_add(length);
+                file.position.set(behind);
+            }
+            return None;
+        };
         let end = &mut self.ends[row.object as usize];
         let at = match offset {
             Some(offset) => offset,
@@ -565,7 +615,8 @@ impl<'s> Log<'s> {
         if !mapped.first()?.is_ascii_digit() {
             return None;
         }
-        let row = self.row(tid, mapped)?.1;
+        let file = self.file(tid, mapped)?;
+        let row = self.row(tid, &file)?;
         Some(AccessRow {
             op: RowOp::Map,
             offset: value(offset)?,
@@ -574,52 +625,69 @@ impl<'s> Log<'s> {
         })
     }
 
-    /// The file of the descriptor at the beginning of arguments, and a row for it. `None` if it is
-    /// not a regular file.
-    fn row(&mut self, tid: u32, arguments: &[u8]) -> Option<(Rc<OpenFile>, AccessRow)> {
+    /// The end of this file is its beginning.
+    fn empties(&mut self, path: &[u8]) {
+        if let Some(&object) = self.objects.get(path) {
+            self.ends[object as usize] = 0;
+        }
+    }
+
+    /// The file of the descriptor at the beginning of arguments.
+    fn file(&mut self, tid: u32, arguments: &[u8]) -> Option<Rc<OpenFile>> {
         let (descriptor, _) = descriptor(arguments)?;
         let task = self.tasks.get(&tid)?;
-        let (process, thread) = (task.process, task.thread);
         let known = task.table.borrow().get(descriptor.number);
-        let file = match (known, descriptor.path) {
-            (Some(file), _) => file,
+        match (known, descriptor.path) {
+            (Some(file), Some(path)) if file.path.get().is_none() => {
+                let path = unescaped(path);
+                if file.truncate {
+                    self.empties(&path);
+                }
+                file.path.get_or_init(|| path);
+                Some(file)
+            }
+            (Some(file), _) => Some(file),
             // It was opened before the log began, so its position is unknown.
             (None, Some(path)) => {
-                let file = Rc::new(OpenFile::new(unescaped(path), false));
+                let file = Rc::new(OpenFile::new(Some(unescaped(path))));
                 let mut table = task.table.borrow_mut();
                 table.put(descriptor.number, file.clone(), false);
-                file
+                Some(file)
             }
             (None, None) => {
                 self.unknown_files += 1;
-                return None;
+                None
             }
-        };
-        if !file.is_regular() {
-            return None;
         }
+    }
+
+    /// A row for a file. `None` if it is not a regular one, or not known.
+    fn row(&mut self, tid: u32, file: &OpenFile) -> Option<AccessRow> {
+        let task = self.tasks.get(&tid)?;
+        let (process, thread) = (task.process, task.thread);
+        self.unknown_files += u64::from(file.path.get().is_none());
+        let path = file.regular_path()?;
         let object = file.object.get().unwrap_or_else(|| {
-            let known = self.objects.get(&file.path).copied();
+            let known = self.objects.get(path).copied();
             let object = known.unwrap_or_else(|| {
                 let object = self.sink.add_object(ObjectRow {
-                    path: file.path.clone(),
+                    path: path.clone(),
                     first_seen_ns: self.clock.now_ns,
                     ..ObjectRow::default()
                 });
-                self.objects.insert(file.path.clone(), object);
+                self.objects.insert(path.clone(), object);
                 self.ends.push(0);
                 object
             });
             file.object.set(Some(object));
             object
         });
-        let row = AccessRow {
+        Some(AccessRow {
             process,
             thread,
             object,
             ..AccessRow::default()
-        };
-        Some((file, row))
+        })
     }
 }
 
@@ -649,7 +717,7 @@ fn folder<'c>(table: &SharedDescriptorTable, arguments: &'c [u8]) -> (Option<Vec
         let known = table
             .borrow()
             .get(folder.number)
-            .map(|file| file.path.clone());
+            .and_then(|file| file.path.get().cloned());
         return (folder.path.map(unescaped).or(known), rest);
     }
     // AT_FDCWD; with -y, the folder follows it.

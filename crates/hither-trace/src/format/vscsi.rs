@@ -3,15 +3,20 @@
 //! version, u64 lbn, u64 time`; one of version 2 has 40, `u16 command, u16 version, u32 serial, u32
 //! length, u32 segments, u64 lbn, u64 time, u64 response`. The first record has the version of all.
 //!
-//! As in libCacheSim, and in the reference counts of the CloudPhysics traces, each record is one
-//! reference to its block number, of any length.
+//! There are two ways to read them. As in libCacheSim, and in the reference counts of the
+//! CloudPhysics traces, each record of `vscsi` is one reference to its block number, of any length:
+//! its content is recognised as that, so that counts are those of other tools. Of `vscsi-requests`
+//! each is a request for `length` bytes of a disk at sector `lbn` of 512 bytes, at its time in
+//! microseconds: what the disk was asked for.
 
 use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::schema::{AccessRow, ObjectRow, RowOp};
 use crate::sink::Sink;
 use crate::source::{Head, Input};
+use crate::text::SinceFirst;
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
@@ -22,8 +27,25 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
+/// The same records, as requests.
+pub(super) const REQUESTS: Format = Format {
+    name: "vscsi-requests",
+    doc: "the same, as requests for bytes of a disk",
+    records: RecordKind::Requests,
+    matches: None,
+    read: read_requests,
+};
+
 const BYTES_1: usize = 32;
 const BYTES_2: usize = 40;
+
+/// A command that reads or writes.
+struct Command {
+    op: Op,
+    lbn: u64,
+    bytes: u32,
+    time_us: u64,
+}
 
 #[derive(Clone, Copy)]
 enum Version {
@@ -36,7 +58,7 @@ enum Version {
 fn version_of(head: Head<'_>) -> Option<Version> {
     fn all<const N: usize>(
         head: Head<'_>,
-        parse: impl Fn(&[u8; N]) -> Result<(u64, Op), String>,
+        parse: impl Fn(&[u8; N]) -> Result<Command, String>,
     ) -> bool {
         let (records, rest) = head.bytes().as_chunks::<N>();
         let whole = matches!(head, Head::Content { whole: true, .. });
@@ -54,6 +76,39 @@ fn version_of(head: Head<'_>) -> Option<Version> {
 }
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    each_command(input, &mut |command| sink.key(command.lbn, command.op))
+}
+
+fn read_requests(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    let (mut disk, mut since) = (None, SinceFirst::default());
+    each_command(input, &mut |command| {
+        let object = *disk.get_or_insert_with(|| {
+            sink.add_object(ObjectRow {
+                path: b"disk".to_vec(),
+                ..ObjectRow::default()
+            })
+        });
+        sink.request(&AccessRow {
+            time_ns: since.ns(command.time_us.saturating_mul(1000)),
+            object,
+            op: if command.op == Op::Write {
+                RowOp::Write
+            } else {
+                RowOp::Read
+            },
+            // What is too large for this is refused as a range that no trace can have.
+            offset: command.lbn.saturating_mul(512),
+            length: command.bytes.into(),
+            ..AccessRow::default()
+        })
+    })
+}
+
+/// Hands all commands to `take`. Its errors about a row become ones about a record.
+fn each_command(
+    input: &mut Input<'_>,
+    take: &mut dyn FnMut(Command) -> Result<()>,
+) -> Result<Option<String>> {
     let head = input.head()?.bytes();
     // Later damage does not change the version, so only the first record is checked.
     let two = head
@@ -63,49 +118,66 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
             .first_chunk()
             .is_none_or(|record| version_1(record).is_err());
     if two {
-        records(input, sink, version_2)?;
+        records(input, take, version_2)?;
     } else {
-        records(input, sink, version_1)?;
+        records(input, take, version_1)?;
     }
     Ok(None)
 }
 
 fn records<const N: usize>(
     input: &mut Input<'_>,
-    sink: &mut dyn Sink,
-    parse: impl Fn(&[u8; N]) -> Result<(u64, Op), String>,
+    take: &mut dyn FnMut(Command) -> Result<()>,
+    parse: impl Fn(&[u8; N]) -> Result<Command, String>,
 ) -> Result<()> {
     while let Some(found) = input.records::<N>()? {
         for (at, record) in found.records.iter().enumerate() {
-            let (lbn, op) = parse(record).map_err(|problem| found.error(at, problem))?;
-            sink.key(lbn, op)?;
+            let command = parse(record).map_err(|problem| found.error(at, problem))?;
+            take(command).map_err(|error| match error {
+                Error::Row { problem, .. } => found.error(at, problem),
+                other => other,
+            })?;
         }
     }
     Ok(())
 }
 
-fn version_1(record: &[u8; BYTES_1]) -> Result<(u64, Op), String> {
-    parse(record, 12, 14, 16, 1)
+fn version_1(record: &[u8; BYTES_1]) -> Result<Command, String> {
+    let at = Places {
+        command: 12,
+        version: 14,
+        bytes: 4,
+    };
+    parse(record, at, 1)
 }
 
-fn version_2(record: &[u8; BYTES_2]) -> Result<(u64, Op), String> {
-    parse(record, 0, 2, 16, 2)
+fn version_2(record: &[u8; BYTES_2]) -> Result<Command, String> {
+    let at = Places {
+        command: 0,
+        version: 2,
+        bytes: 8,
+    };
+    parse(record, at, 2)
 }
 
-/// Block number and op of a record with its fields at these places.
-fn parse(
-    record: &[u8],
+/// Where the fields of a record are, but for those that are at one place in both versions.
+struct Places {
     command: usize,
     version: usize,
-    lbn: usize,
-    expected: u16,
-) -> Result<(u64, Op), String> {
+    bytes: usize,
+}
+
+fn parse(record: &[u8], at: Places, expected: u16) -> Result<Command, String> {
     let word = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
-    let version = word(version);
+    let long = |at: usize| {
+        let bytes = record[at..].first_chunk();
+        u64::from_le_bytes(*bytes.expect("a record has it"))
+    };
+    let version = word(at.version);
     if version >> 8 != expected {
         return Err(format!("version {version:#06x}, not {expected}"));
     }
-    let op = match word(command) {
+    let op = match word(at.command) {
         // READ and WRITE of 6, 10, 12, 16 bytes, and WRITE AND VERIFY.
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Op::Write,
@@ -115,8 +187,10 @@ fn parse(
             ));
         }
     };
-    let lbn = record[lbn..]
-        .first_chunk()
-        .expect("a record has a block number");
-    Ok((u64::from_le_bytes(*lbn), op))
+    Ok(Command {
+        op,
+        lbn: long(16),
+        bytes: long(at.bytes) as u32,
+        time_us: long(24),
+    })
 }

@@ -57,6 +57,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
                  1232500 REST.GET.OBJECT 95d363d3fbdc0b03 100\n1232600 REST.DELETE.OBJECT a\n",
             ),
         ),
+        ("lcs", lcs(1024, 2, &keys)),
         (
             "libcachesim-csv",
             text(
@@ -90,6 +91,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
                  loop add\ns 1 1 4096 1\nend\niteration 1\n",
             ),
         ),
+        ("perf-trace", text(PERF_TRACE)),
         (
             "spc",
             text("0,303567,3584,w,0.000000\n1,55590,3072,R,0.026214\n0,303574,3584,w,0.5,more\n"),
@@ -121,6 +123,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("u64be", bytes(&|key| key.to_be_bytes().to_vec())),
         ("u64le", bytes(&|key| key.to_le_bytes().to_vec())),
         ("vscsi", bytes(&vscsi_1)),
+        ("vscsi-requests", bytes(&vscsi_1)),
         (
             "webcachesim",
             text("0 658 4900\n1 312 12600 3 0.5\n2 658 4900\n"),
@@ -162,6 +165,47 @@ pub(crate) const STRACE: &str = concat!(
 "#
 );
 
+/// What `perf trace` prints of a program that opens a file, forks, starts a thread, copies and
+/// executes another program: in the order and the words of perf 6.1.
+pub(crate) const PERF_TRACE: &str = r#"
+         ? (         ): pp/100  ... [continued]: execve()) = 0
+     0.867 ( 0.011 ms): pp/100 rseq(rseq: 0x7f60, rseq_len: 32, sig: 1392848979) = 0
+     1.134 ( 0.017 ms): pp/100 openat(dfd: CWD, filename: 0xec2e402b) = 4
+     2.200 ( 0.058 ms): pp/100 read(fd: 4, buf: 0x55e0, count: 100) = 100
+     2.283 ( 0.058 ms): pp/100 read(fd: 4</data/a b>, buf: 0x55e0, count: 8000) = 8000
+     2.354 ( 0.012 ms): pp/100 pread64(fd: 4</data/a b>, buf: 0x55e0, count: 50) = 50
+     2.378 ( 0.012 ms): pp/100 pread64(fd: 4</data/a b>, buf: 0x55e0, count: 50, pos: 70000) = 50
+     2.451 ( 0.012 ms): pp/100 dup(fildes: 4) = 5
+     2.498 ( 0.012 ms): pp/100 fcntl(fd: 4</data/a b>, cmd: DUPFD_CLOEXEC, arg: 20) = 20</data/a b>
+     2.544 ( 0.170 ms): pp/100 clone(clone_flags: CHILD_SETTID|0x11, child_tidptr: 0x7) = 101 (pp)
+         ? (         ): pp/101  ... [continued]: clone()) =
+     2.740 (         ): pp/100 wait4(upid: 101 (pp)) ...
+     6.534 ( 0.028 ms): pp/101 read(fd: 5</data/a b>, buf: 0x55e0, count: 4096) = 4096
+     8.728 (         ): pp/101 exit_group() = ?
+     2.740 ( 6.210 ms): pp/100  ... [continued]: wait4()) = 101 (pp)
+     9.281 ( 0.148 ms): pp/100 clone3(uargs: 0x7fff48da1970, size: 88) = 102
+         ? (         ): pp/102  ... [continued]: clone3()) = 0
+     9.467 (         ): pp/100 futex(uaddr: 0x7f90, op: WAIT_BITSET|CLOCK_REALTIME, val: 102) ...
+     9.502 ( 0.011 ms): pp/102 rseq(rseq: 0x7f9aea639fe0, rseq_len: 32, sig: 1392848979) = 0
+     9.571 ( 0.012 ms): pp/102 read(fd: 20, buf: 0x55e0, count: 10) = 10
+     9.653 (         ): pp/102 exit() = ?
+     9.467 ( 4.875 ms): pp/100  ... [continued]: futex()) = 0
+    14.368 ( 3.982 ms): pp/100 openat(dfd: CWD, filename: "out", flags: APPEND|TRUNC|WRONLY) = 6
+    19.550 ( 0.157 ms): pp/100 write(fd: 6</data/out>, buf: 0x55e0, count: 6000) = 6000
+    19.901 ( 0.014 ms): pp/100 sendfile(out_fd: 6, in_fd: 4, offset: 0x7f68, count: 1000) = 1000
+    20.056 ( 0.013 ms): pp/100 read(fd: 4, buf: 0x1, count: 100) = -1 EIO (Input/output error)
+    20.189 ( 0.033 ms): pp/100 mmap(len: 8192, prot: READ, flags: PRIVATE, fd: 4, off: 0x1000) = 0x7
+         ? (         ): pp/103  ... [continued]: clone3()) = 0
+    20.381 (         ): pp/100 clone3(uargs: 0x7fff48da18c0, size: 88) ...
+    20.649 ( 0.012 ms): pp/103 rt_sigprocmask(how: BLOCK, oset: 0x7f9aea828ea0, sigsetsize: 8) = 0
+    20.700 ( 0.012 ms): pp/103 close(fd: 4) = 0
+    20.846 ( 0.251 ms): cat/103 execve(filename: 0x89ab3af0, argv: 0x7fc0, envp: 0x7fe0) = 0
+    20.381 ( 1.001 ms): pp/100  ... [continued]: clone3()) = 103 (cat)
+    21.900 ( 0.014 ms): cat/103 read(fd: 4</data/c>, buf: 0x55b9, count: 4096) = 2996
+    21.950 ( 0.014 ms): pp/100 read(fd: 4</data/a b>, buf: 0x55b9, count: 4096) = 4096
+    22.003 (         ): cat/103 exit_group() = ?
+"#;
+
 /// oracleGeneral records of references to these keys, a second apart, with their next accesses.
 pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -172,6 +216,36 @@ pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {
         bytes.extend(key.to_le_bytes());
         bytes.extend(4096u32.to_le_bytes());
         bytes.extend(next.to_le_bytes());
+    }
+    bytes
+}
+
+/// References to these keys as lcs, with a header of so many bytes and records of this version.
+/// From version 2 on, every second one is a write.
+pub(crate) fn lcs(header_bytes: usize, version: u64, keys: &[u64]) -> Vec<u8> {
+    const MAGIC: u64 = 0x1234_5678_9abc_def0;
+    let objects = keys.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let begin = [MAGIC, version, 1, keys.len() as u64, objects as u64];
+    let mut bytes = begin.map(u64::to_le_bytes).concat();
+    bytes.resize(header_bytes - 8, 0);
+    bytes.extend(MAGIC.to_le_bytes());
+    for (at, record) in oracle_general(keys).chunks(24).enumerate() {
+        let (time_and_object, size, next) = (&record[..12], &record[12..16], &record[16..]);
+        bytes.extend(time_and_object);
+        bytes.extend(size);
+        if version > 2 {
+            bytes.extend([0; 4]);
+        }
+        if version > 1 {
+            // Get or set, and a tenant.
+            bytes.extend([1 + 2 * (at as u8 % 2), 9, 9, 9]);
+        }
+        if version > 2 {
+            bytes.extend([60, 0, 0, 0]);
+        }
+        bytes.extend(next);
+        let features = if version > 3 { 1 << (version - 4) } else { 0 };
+        bytes.extend(vec![7; 4 * features]);
     }
     bytes
 }
@@ -194,6 +268,12 @@ pub(crate) fn vscsi_2(lbn: u64) -> Vec<u8> {
 
 pub(crate) fn gzipped(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }

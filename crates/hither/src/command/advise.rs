@@ -53,7 +53,8 @@ Examples:
   hither run --plan plan.toml -- ./scan data     apply them
   hither advise --unit nginx --for 5m            a service that runs already
   hither advise cg.hither --nodes 4              which data on which node
-  hither advise --format lirs cs.trace.gz        a trace of block numbers";
+  hither advise --format lirs cs.trace.gz        a trace of block numbers
+  hither advise --columns key=2,time=1 cdn.csv   delimited text of any columns";
 
 const DETAILS: &str = "\
 How sure the advice is. The trace is cut into 16 segments; those before the

@@ -9,6 +9,7 @@ use clap::Args;
 use hither_analysis::format::counted;
 use hither_trace::{EXPORTS, Export as Target};
 
+use super::options::columns::ColumnsArgs;
 use super::options::trace_output::{goes_to_stdout, hint, named, target_name};
 use super::options::{ExpandArgs, format_name};
 use super::subcommand::Subcommand;
@@ -27,8 +28,11 @@ pub(super) struct Export {
     format: String,
 
     /// Format of the trace that is read [default: by its content]
-    #[arg(long, value_name = "NAME", value_parser = format_name)]
+    #[arg(long, value_name = "NAME", value_parser = format_name, conflicts_with = "columns")]
     from: Option<String>,
+
+    #[command(flatten)]
+    columns: ColumnsArgs,
 
     #[command(flatten)]
     expanding: ExpandArgs,
@@ -65,7 +69,8 @@ impl Subcommand for Export {
         if !to_stdout {
             interrupt::remove_partial_on_interrupt(&self.output)?;
         }
-        let trace = self.expanding.load(&self.trace, self.from.as_deref(), ui)?;
+        let from = self.columns.format_or(self.from.as_deref());
+        let trace = self.expanding.load(&self.trace, from.as_deref(), ui)?;
         let references = trace.references() as u64;
         let bar = ui.bar("exporting", references);
         let progress = |done| bar.set_position(done);

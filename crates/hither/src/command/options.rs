@@ -1,5 +1,6 @@
 //! Arguments that several commands take.
 
+pub(super) mod columns;
 pub(super) mod curves;
 #[cfg(feature = "cluster")]
 pub(super) mod log;
@@ -22,9 +23,10 @@ pub(super) use hither_analysis::load_options::{block_bytes, format_name};
 use hither_analysis::simulate::sizes;
 use hither_core::Spec;
 use hither_sim::{CacheSize, Size};
-use hither_trace::{Input, LoadOptions, Sample, Trace};
+use hither_trace::{Input, LoadOptions, Location, Sample, Trace};
 use indicatif::ProgressBar;
 
+use self::columns::ColumnsArgs;
 use crate::ui::Ui;
 
 /// The headings of these options in the help.
@@ -47,8 +49,11 @@ pub(super) mod heading {
 #[derive(Args, Debug)]
 pub(super) struct LoadArgs {
     /// Format of the trace [default: by its content]
-    #[arg(long, value_name = "NAME", value_parser = format_name)]
-    pub(super) format: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = format_name, conflicts_with = "columns")]
+    format: Option<String>,
+
+    #[command(flatten)]
+    columns: ColumnsArgs,
 
     #[command(flatten)]
     expanding: ExpandArgs,
@@ -114,9 +119,10 @@ pub(super) fn open(
         return Ok((input, ui.spinner(what)));
     }
     // A folder has no position to show, and a pipe or a device has no length.
-    match path.metadata() {
+    let file = Location::of(path).file;
+    match file.metadata() {
         Ok(metadata) if metadata.is_file() => {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let file = File::open(file).with_context(|| path.display().to_string())?;
             let bar = ui.bar(what, metadata.len());
             let input = Input::file(path, bar.wrap_read(file))?;
             Ok((input, bar))
@@ -128,7 +134,12 @@ pub(super) fn open(
 impl LoadArgs {
     /// The format, if one is named, and the options of loading.
     pub(super) fn options(&self, sample: Sample) -> (Option<String>, LoadOptions) {
-        (self.format.clone(), self.expanding.options(sample))
+        (self.format(), self.expanding.options(sample))
+    }
+
+    /// The format, if one is named.
+    pub(super) fn format(&self) -> Option<String> {
+        self.columns.format_or(self.format.as_deref())
     }
 
     /// Loads the trace at `path`.
@@ -143,7 +154,7 @@ impl LoadArgs {
         options: &LoadOptions,
         ui: &Ui,
     ) -> anyhow::Result<Trace> {
-        load(path, self.format.as_deref(), options, ui)
+        load(path, self.format().as_deref(), options, ui)
     }
 }
 

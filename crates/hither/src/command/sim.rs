@@ -41,6 +41,8 @@ Examples:
       which call stacks miss, for flame graph tools
   hither sim --format lirs cs.trace.gz --size 100,200,400
       a trace of block numbers
+  hither sim --columns key=3,time=1,op=2 --no-header cdn.csv
+      delimited text of any columns
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
   hither sim trace.hither --curve mrc.svg --curve mrc.csv

@@ -29,7 +29,8 @@ Examples:
   hither stat trace.hither --stacks --top 3
   hither stat trace.hither --folded | inferno-flamegraph > stacks.svg
   hither stat trace.hither --json | jq .bytes
-  hither stat --format lirs cs.trace.gz")]
+  hither stat --format lirs cs.trace.gz
+  hither stat --columns key=3,size=4,time=1 --no-header cdn.csv")]
 pub(super) struct Stat {
     /// The trace: a folder of `hither record`, or a file in another format
     trace: PathBuf,

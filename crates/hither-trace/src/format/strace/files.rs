@@ -4,7 +4,7 @@
 //! `fork` two descriptors point to one open file and share its position. Threads share the table
 //! itself.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -12,29 +12,33 @@ use rustc_hash::FxHashMap;
 /// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// The path of `open`, appended to the folder that it is relative to, if that is known.
-    pub(super) path: Vec<u8>,
+    /// The path of `open`, appended to the folder that it is relative to, if that is known. Empty
+    /// as long as no call has shown it.
+    pub(super) path: OnceCell<Vec<u8>>,
     pub(super) position: Cell<u64>,
     /// Writes go to the end.
     pub(super) append: bool,
+    /// The file was emptied when it was opened.
+    pub(super) truncate: bool,
     /// Its number in the trace, after its first access.
     pub(super) object: Cell<Option<u32>>,
 }
 
 impl OpenFile {
-    pub(super) fn new(path: Vec<u8>, append: bool) -> OpenFile {
+    pub(super) fn new(path: Option<Vec<u8>>) -> OpenFile {
         OpenFile {
-            path,
+            path: path.map(OnceCell::from).unwrap_or_default(),
             position: Cell::new(0),
-            append,
+            append: false,
+            truncate: false,
             object: Cell::new(None),
         }
     }
 
-    /// Whether the path may be that of a regular file. `-y` writes `pipe:[1]` and the like for
-    /// files without a path.
-    pub(super) fn is_regular(&self) -> bool {
-        let path = &self.path;
+    /// The path, if it is known and may be that of a regular file. `-y` writes `pipe:[1]` and the
+    /// like for files without a path.
+    pub(super) fn regular_path(&self) -> Option<&Vec<u8>> {
+        let path = self.path.get()?;
         let nameless = [
             b"pipe:".as_slice(),
             b"socket:",
@@ -45,7 +49,8 @@ impl OpenFile {
             b"NETLINK",
         ];
         let device = path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/");
-        !device && !nameless.iter().any(|begins| path.starts_with(begins))
+        let is_regular = !device && !nameless.iter().any(|begins| path.starts_with(begins));
+        is_regular.then_some(path)
     }
 }
 
