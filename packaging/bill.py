@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What the command is made of: a bill of materials, and the licences of all of it.
 
-    packaging/bill.py sbom > hither.cdx.json        CycloneDX 1.5
-    packaging/bill.py licences > THIRD-PARTY.txt    the texts, each once
+    packaging/bill.py sbom TARGET > hither.cdx.json        CycloneDX 1.5
+    packaging/bill.py licences TARGET > THIRD-PARTY.txt    the texts, each once
 
-Both come from `cargo metadata` and Cargo.lock: the crates that are linked into the command and into
-the preload libraries that it embeds. Crates that only run while it is built are left out. The C
-sources of zstd, xz and ring come in crates (zstd-sys, liblzma-sys, ring) and stand there.
+TARGET is rustc's name of what the command is for. Both come from `cargo metadata` and Cargo.lock:
+the crates that are linked into the command and into the preload libraries that it embeds. Crates
+that only run while it is built are left out. The C sources of zstd, xz and ring come in crates
+(zstd-sys, liblzma-sys, ring) and stand there.
 """
 
 import argparse
@@ -21,7 +22,6 @@ import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = "x86_64-unknown-linux-gnu"
 ROOTS = ("hither", "hither-preload-record", "hither-preload-pages")
 LICENCE_FILES = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE", "NOTICE")
 
@@ -29,9 +29,9 @@ LICENCE_FILES = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE", "NOTICE")
 class Bill:
     """The crates, by their ids in `cargo metadata`."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str) -> None:
         command = ["cargo", "metadata", "--format-version", "1", "--locked"]
-        command += ["--filter-platform", TARGET]
+        command += ["--filter-platform", target]
         text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
         metadata = json.loads(text)
         packages = {package["id"]: package for package in metadata["packages"]}
@@ -140,8 +140,10 @@ def licences(bill: Bill) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["sbom", "licences"])
-    what = parser.parse_args().what
-    sys.stdout.write({"sbom": sbom, "licences": licences}[what](Bill()))
+    parser.add_argument("target", metavar="TARGET")
+    arguments = parser.parse_args()
+    make = {"sbom": sbom, "licences": licences}[arguments.what]
+    sys.stdout.write(make(Bill(arguments.target)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 
     python/wheel.py DIR --command target/release/hither --module target/release/lib_hither.so
 
+--processor names the one that both are for, if it is not this machine's.
+
 maturin would build the module again: it asks cargo for the module's crate alone, whose dependencies
 then have other features than beside the command, so nearly all of them are compiled once more. The
 metadata come from pyproject.toml and Cargo.toml, as maturin takes them. Equal files give an equal
@@ -13,6 +15,7 @@ import argparse
 import base64
 import hashlib
 import os
+import platform
 import sys
 import time
 import tomllib
@@ -20,8 +23,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What the module is linked for: `abi3-py310` of pyo3, and the glibc that packages promise.
-TAG = "cp310-abi3-manylinux_2_35_x86_64"
+# What the module is linked for: `abi3-py310` of pyo3, and the glibc that packages promise. The
+# processor comes behind it.
+TAG = "cp310-abi3-manylinux_2_35_"
 
 
 def metadata(project: dict, version: str) -> str:
@@ -49,7 +53,7 @@ def entry_points(project: dict) -> str:
     return "\n".join(parts) + "\n"
 
 
-def contents(command: Path, module: Path) -> tuple[str, dict[str, bytes]]:
+def contents(command: Path, module: Path, tag: str) -> tuple[str, dict[str, bytes]]:
     """The wheel's name, and its files by their paths in it."""
     project = tomllib.loads((ROOT / "python/pyproject.toml").read_text())["project"]
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
@@ -71,7 +75,7 @@ def contents(command: Path, module: Path) -> tuple[str, dict[str, bytes]]:
         files[f"{info}/licenses/{licence}"] = (ROOT / licence).read_bytes()
     files[f"{info}/METADATA"] = metadata(project, version).encode()
     files[f"{info}/entry_points.txt"] = entry_points(project).encode()
-    wheel = f"Wheel-Version: 1.0\nGenerator: hither\nRoot-Is-Purelib: false\nTag: {TAG}\n"
+    wheel = f"Wheel-Version: 1.0\nGenerator: hither\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files[f"{info}/WHEEL"] = wheel.encode()
     record = []
     for path, content in sorted(files.items()):
@@ -79,7 +83,7 @@ def contents(command: Path, module: Path) -> tuple[str, dict[str, bytes]]:
         record.append(f"{path},sha256={digest},{len(content)}\n")
     record.append(f"{info}/RECORD,,\n")
     files[f"{info}/RECORD"] = "".join(record).encode()
-    return f"{name}-{TAG}.whl", files
+    return f"{name}-{tag}.whl", files
 
 
 def main() -> None:
@@ -87,8 +91,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--command", type=Path, required=True, help="the command, stripped")
     parser.add_argument("--module", type=Path, required=True, help="the module, stripped")
+    parser.add_argument("--processor", default=platform.machine(), help="such as aarch64")
     arguments = parser.parse_args()
-    name, files = contents(arguments.command, arguments.module)
+    name, files = contents(arguments.command, arguments.module, TAG + arguments.processor)
     # A zip knows no time before 1980.
     epoch = max(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), 315_532_800)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -13,13 +13,13 @@ mkdir -p "$root"/{bin,proc,sys,dev,tmp,var/tmp,tests,lib64}
 
 case "${MACHINE:-x86_64}" in
   x86_64)
-    prefix="" target=()
+    prefix="" compiler=gcc target=()
     qemu=(qemu-system-x86_64 -cpu max -append "console=ttyS0 quiet panic=-1")
     ;;
   aarch64)
-    prefix=aarch64-linux-gnu- target=(--target aarch64-unknown-linux-gnu)
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="${prefix}gcc"
-    export CC_aarch64_unknown_linux_gnu="${prefix}gcc"
+    # shellcheck source=packaging/cross.sh
+    . "$here/../../../packaging/cross.sh"
+    prefix="$cross_prefix" compiler="$cross_compiler" target=(--target "$cross_target")
     # Signatures of pointers by QEMU's own rule, as Arm's takes most of the time.
     qemu=(qemu-system-aarch64 -machine virt -cpu max,pauth-impdef=on
       -append "console=ttyAMA0 quiet panic=-1")
@@ -53,13 +53,13 @@ while read -r test; do
     # Of another machine, the compiler has them, and they lie where its linker looks.
     case "$library" in
       /*) from="$library" ;;
-      *) from="$("${prefix}gcc" -print-file-name="$library")" library="/lib/$library" ;;
+      *) from="$("$compiler" -print-file-name="$library")" library="/lib/$library" ;;
     esac
     mkdir -p "$root$(dirname "$library")"
     cp -L "$from" "$root$library"
   done
 done < "$work/tests"
-"${prefix}gcc" -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesses.c
+"$compiler" -O1 -fno-omit-frame-pointer -static -o "$root/accesses" tests/support/accesses.c
 cp "${BUSYBOX:-/bin/busybox}" "$root/bin/busybox"
 
 # Modules for a disk with ext4. What is not there is part of the kernel.

@@ -13,7 +13,7 @@
 //! - [`file_id`]: what names a file, whatever its path is; [`lease`]: being told before a file
 //!   changes;
 //! - [`private_folder`]: folders that only this user may write; [`acting`]: making and changing
-//!   files as another user;
+//!   files as another user; [`fuse_device`]: what serves a mount;
 //! - [`shared_memory`] without a file, and a [`shared_buffer`] with a descriptor;
 //! - [`syscalls`] past libc's symbols, which the preload library interposes, and past its `errno`;
 //!   [`this_process`]: what a process can find out about itself without libc; `arch`: what depends
@@ -31,6 +31,7 @@ pub mod cached_parts;
 pub mod cgroup;
 pub mod file_id;
 pub mod file_map;
+pub mod fuse_device;
 pub mod hint_faults;
 pub mod huge_pages;
 pub mod lease;

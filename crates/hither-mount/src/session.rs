@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use hither_kernel::fuse_device::can_clone;
 use hither_node::source::write::may_act;
 use hither_node::source::{Kind, SourceError, SourcePath};
 use hither_node::volume::Volume;
@@ -228,9 +230,9 @@ fn config(settings: &MountSettings, name: &str) -> Config {
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some(settings.threads.map_or(processors.max(4), usize::from));
-    // Each thread has a queue of its own where this process may open the device.
+    // Each thread has a queue of its own where this process may open the device, and clone it.
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    config.clone_fd = device.is_ok();
+    config.clone_fd = device.is_ok_and(|device| can_clone(device.as_fd()));
     config
 }
 

@@ -7,11 +7,12 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use hither_live::Error;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::ui;
+use crate::{preload, ui};
 
 /// The exit code of bad usage.
 const USAGE_EXIT_CODE: u8 = 2;
@@ -59,8 +60,11 @@ impl fmt::Display for NotStarted {
 impl std::error::Error for NotStarted {}
 
 /// An error of a recording or a run. If the program could not be started, it has the exit code of a
-/// shell.
-pub(crate) fn not_started(error: hither_live::Error) -> anyhow::Error {
+/// shell. Where there is no library, it says why the kernel was asked.
+pub(crate) fn not_started(error: Error) -> anyhow::Error {
+    if !preload::IS_THERE && matches!(error, Error::Observer(_) | Error::KernelSaysTooLittle) {
+        return anyhow!("{}: {error}", preload::NOT_THERE);
+    }
     match error.start_status() {
         Some(code) => NotStarted {
             code,

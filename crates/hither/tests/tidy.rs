@@ -49,6 +49,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-live", "hither-session"),
     ("hither-live", "hither-trace"),
     ("hither-mount", "hither-core"),
+    ("hither-mount", "hither-kernel"),
     ("hither-mount", "hither-net"),
     ("hither-mount", "hither-node"),
     ("hither-net", "hither-core"),
