@@ -42,7 +42,8 @@ const QUARTERS: [f64; 2] = [0.25, 0.75];
 
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
 /// where nothing can say: the policy needs the future, the trace is a sample, its blocks are not
-/// pages of its machine, or a run would not steer by all that it has.
+/// pages of its machine, a run would not steer by all that it has, or the model explains less than
+/// half of what was read in the recording.
 ///
 /// Fails like [`Trace::for_each_request`].
 pub fn expected_reads(
@@ -66,7 +67,7 @@ pub fn expected_reads(
         seen,
         sizes: trace.objects().iter().map(|object| object.size).collect(),
     };
-    forecaster.expected(available_bytes).map(Some)
+    forecaster.expected(available_bytes)
 }
 
 /// Whether a run would steer by all that the trace has. Nobody knows what it would make of mapped
@@ -151,6 +152,12 @@ impl Known {
         })
     }
 
+    /// Whether what the model knows was the most of it. Where memory is so short that programs read
+    /// their own code again and again, it is not, and no two runs are alike.
+    fn is_explained(&self) -> bool {
+        self.read_bytes <= 2 * self.model_bytes && self.model_bytes <= 2 * self.read_bytes
+    }
+
     /// What is read under conditions under which the model reads so much: with the difference in
     /// proportion, and once.
     fn moved(&self, bytes: u64) -> [u64; 2] {
@@ -171,7 +178,7 @@ fn forecast(known: Option<Known>, model_bytes: &[u64]) -> Forecast {
 }
 
 impl Forecaster<'_> {
-    fn expected(&self, available_bytes: u64) -> Result<ExpectedReads, hither_trace::Error> {
+    fn expected(&self, available_bytes: u64) -> Result<Option<ExpectedReads>, hither_trace::Error> {
         let recorded = Memory::recorded(&self.trace.meta().memory_left, available_bytes);
         let poll_min_ns = POLL_INTERVAL_MIN.as_nanos() as u64;
         let poll_max_ns = POLL_INTERVAL_MAX.as_nanos() as u64 + self.seen.recorder_late_ns;
@@ -203,17 +210,20 @@ impl Forecaster<'_> {
         let read = self.read(&conditions)?;
         let as_recorded = read[0];
         let known = Known::of(self.seen.storage_bytes, as_recorded);
+        if known.is_some_and(|known| !known.is_explained()) {
+            return Ok(None);
+        }
         let of = |is_run: bool| -> Vec<u64> {
             let with = conditions.iter().zip(&read).skip(1);
             let with = with.filter(|(of, _)| of.poll_ns.is_some() == is_run);
             with.map(|(_, read)| read.bytes).collect()
         };
-        Ok(ExpectedReads {
+        Ok(Some(ExpectedReads {
             budget_bytes: steered_bytes(available_bytes, self.seen.readahead_bytes)
                 .max(BUDGET_MIN_BYTES),
             run: forecast(known, &of(true)),
             alone: forecast(known, &of(false)),
-        })
+        }))
     }
 
     /// What is read under each of these conditions.
@@ -291,6 +301,16 @@ mod tests {
         assert_eq!(run, expected);
         assert!(!run.is_exact());
         assert!(forecast(Known::of(Some(1010), READ), &[500]).is_exact());
+    }
+
+    #[test]
+    fn a_model_that_explains_less_than_half_says_nothing() {
+        let is_explained = |read_bytes| {
+            let known = Known::of(Some(read_bytes), READ);
+            known.expect("it was counted").is_explained()
+        };
+        assert!([500, 1000, 2000].into_iter().all(is_explained));
+        assert!(![400, 2001].into_iter().any(is_explained));
     }
 
     #[test]
