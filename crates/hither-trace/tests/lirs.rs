@@ -69,7 +69,7 @@ fn numbers_that_are_no_positions_are_numbered_by_appearance() {
 #[test]
 fn the_hash_is_that_of_the_file() {
     let sha256 = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865";
-    assert_eq!(load_bytes(b"1\n", None).unwrap().sha256(), sha256);
+    assert_eq!(load_bytes(b"1\n", Some("lirs")).unwrap().sha256(), sha256);
 }
 
 #[test]
@@ -94,14 +94,26 @@ fn junk_is_named_by_file_and_line() {
         assert!(error.starts_with('/'), "{error}");
     }
     let long = [b"1\n".as_slice(), &[b'x'; 1000]].concat();
-    assert!(load_bytes(&long, None).unwrap_err().to_string().len() < 200);
+    assert!(
+        load_bytes(&long, Some("lirs"))
+            .unwrap_err()
+            .to_string()
+            .len()
+            < 200
+    );
 }
 
 #[test]
 fn what_is_no_trace_is_refused() {
     let error = load_bytes(b"", None).unwrap_err().to_string();
     assert!(error.contains("empty, so that nothing tells"), "{error}");
-    for bytes in [b"*\n".as_slice(), b"hello\n1\n", b"\x7fELF\x02", b"{}"] {
+    for bytes in [
+        b"*\n".as_slice(),
+        b"1\n",
+        b"hello\n1\n",
+        b"\x7fELF\x02",
+        b"{}",
+    ] {
         let error = load_bytes(bytes, None).unwrap_err().to_string();
         assert!(
             error.contains("not in a format that its content tells"),

@@ -51,7 +51,7 @@ pub(super) struct Import {
 const EXAMPLES: &str = "Examples:\n  \
     hither import OLTP.lis.zst -o oltp.hither\n  \
     hither import --format u32be web07.trace.xz -o web07.hither\n  \
-    hither import --columns key=3,size=4,time=1,op=2 --no-header cdn.csv -o cdn.hither\n  \
+    hither import --columns key=3,time=1 --no-header cdn.csv -o cdn.hither\n  \
     strace -f -k -o make.log make; hither import make.log -o make.hither\n  \
     ssh server zstdcat block.csv.zst | hither import - --format msr\n\n\
     sim, stat and advise also read these formats as they are.";

@@ -186,6 +186,12 @@ fn load(
     let (input, bar) = open(path, "reading the trace", ui)?;
     let trace = Trace::read(input, format, options)?;
     bar.finish_and_clear();
+    if let Some(unknown) = trace.meta().more.get("unknown_files") {
+        ui.note(format_args!(
+            "{}: left out calls on files that it does not name: {unknown}",
+            path.display()
+        ));
+    }
     Ok(trace)
 }
 

@@ -135,9 +135,9 @@ fn a_file_of_something_else() {
 
     ----- stderr -----
     hither: letter.txt: not in a format that its content tells (address, alibaba, arc, blkparse,
-      ... darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr,
-      ... oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the
-      ... others
+      ... darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv, lirs, mooncake, msr,
+      ... oracle-general, page-counts, perf-trace, spc, strace, systor, twitter, vscsi); --format
+      ... names the others
     ");
 }
 
@@ -204,9 +204,10 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv,
-      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, spc, strace, systor,
-      ... tencent, twitter, u32be, u32le, u64be, u64le, vscsi, webcachesim)
+      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv,
+      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, perf-trace, spc,
+      ... strace, systor, tencent, twitter, u32be, u32le, u64be, u64le, vscsi, vscsi-requests,
+      ... webcachesim, columns{key=N,...})
 
     For more information, try '--help'.
     "#);
@@ -216,9 +217,10 @@ fn an_unknown_format() {
 
     ----- stderr -----
     error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
-      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv,
-      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, spc, strace, systor,
-      ... tencent, twitter, u32be, u32le, u64be, u64le, vscsi, webcachesim)
+      ... alibaba, arc, blkparse, darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv,
+      ... libcachesim-txt, lirs, mooncake, msr, oracle-general, page-counts, perf-trace, spc,
+      ... strace, systor, tencent, twitter, u32be, u32le, u64be, u64le, vscsi, vscsi-requests,
+      ... webcachesim, columns{key=N,...})
 
     For more information, try '--help'.
     "#);

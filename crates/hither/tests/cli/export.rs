@@ -137,6 +137,24 @@ fn the_formats_are_listed() {
           --from <NAME>
               Format of the trace that is read [default: by its content]
 
+          --columns <key=N[,...]>
+              Read delimited text of these columns, as key=3,size=4,time=1,op=2
+
+              A column is counted from 1, or has the name that the first line gives it. The key is
+              any text, or with `key=3:hex` a hexadecimal number; `count` says how many references a
+              line is. Sizes and times must be numbers. An op is a read (r, read, get, 28) or a
+              write (w, write, set, delete, 2a); without one, all are reads. Fields may be in
+              quotation marks, as in CSV.
+
+          --no-header
+              The first line is a record, and not the names of the columns
+
+          --delimiter <C>
+              What separates columns: tab, comma, bar, semicolon, space, or a character
+
+              By default it is what the first line has of `,`, `;`, `|` and tab, or white space if
+              it has none of them.
+
           --block <BYTES>
               Block size, as 4096 or 64KiB
 

@@ -95,9 +95,9 @@ fn keys_say_nothing_about_themselves() {
 
     ----- stderr -----
     hither: keys.bin: not in a format that its content tells (address, alibaba, arc, blkparse,
-      ... darshan-dxt, fio-iolog, hither, ibm-cos, libcachesim-csv, lirs, mooncake, msr,
-      ... oracle-general, page-counts, spc, strace, systor, twitter, vscsi); --format names the
-      ... others
+      ... darshan-dxt, fio-iolog, hither, ibm-cos, lcs, libcachesim-csv, lirs, mooncake, msr,
+      ... oracle-general, page-counts, perf-trace, spc, strace, systor, twitter, vscsi); --format
+      ... names the others
     ");
     assert_snapshot!(lab.run("hither import --format u64le keys.bin"), @"
     exit code: 1
@@ -126,7 +126,9 @@ fn the_formats_are_listed() {
 
     Arguments:
       <FILE>
-              The trace, plain or packed with gzip, zstd or xz; - is standard input
+              The trace, plain or packed with bzip2, gzip, xz, zstd or tar; - is standard input
+
+              Of an archive of several files, ARCHIVE:FILE names one.
 
     Options:
           --format <NAME>
@@ -134,6 +136,24 @@ fn the_formats_are_listed() {
 
       -q, --quiet
               Print only results and errors: no progress and no notes
+
+          --columns <key=N[,...]>
+              Read delimited text of these columns, as key=3,size=4,time=1,op=2
+
+              A column is counted from 1, or has the name that the first line gives it. The key is
+              any text, or with `key=3:hex` a hexadecimal number; `count` says how many references a
+              line is. Sizes and times must be numbers. An op is a read (r, read, get, 28) or a
+              write (w, write, set, delete, 2a); without one, all are reads. Fields may be in
+              quotation marks, as in CSV.
+
+          --no-header
+              The first line is a record, and not the names of the columns
+
+          --delimiter <C>
+              What separates columns: tab, comma, bar, semicolon, space, or a character
+
+              By default it is what the first line has of `,`, `;`, `|` and tab, or white space if
+              it has none of them.
 
           --block <BYTES>
               Size of a block: a key is one block, an address is divided by it
@@ -172,6 +192,8 @@ fn the_formats_are_listed() {
       also names it)
       ibm-cos           text, `timestamp REST.GET.OBJECT object size first last` a request (IBM
       object storage)
+      lcs               binary, a header with statistics, then records of versions 1 to 8
+      (libCacheSim lcs)
       libcachesim-csv   CSV with a line of column names, one of them object, obj_id, key, lbn or id
       (libCacheSim csv)
       libcachesim-txt * text, one key a line, a number or any text (libCacheSim txt)
@@ -183,6 +205,7 @@ fn the_formats_are_listed() {
       oracle-general    binary, 24 bytes a record with time, object, size, next access (libCacheSim
       oracleGeneral)
       page-counts       text, accesses to pages of memory by thread and loop (lab trace)
+      perf-trace        what perf trace prints of all calls, with threads and files
       spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
       WebSearch, Financial)
       strace            log of strace -f, with call sites from -k and files from -y
@@ -197,11 +220,14 @@ fn the_formats_are_listed() {
       u64le           * binary, one 64-bit little-endian key a reference
       vscsi             binary, a SCSI command a record, versions 1 and 2 (VMware vscsiStats,
       CloudPhysics)
+      vscsi-requests  * the same, as requests for bytes of a disk
       webcachesim     * text, `time id size [feature ...]` (webcachesim, LRB, AdaptSize)
+    Delimited text of any columns is read with --columns.
 
     Examples:
       hither import OLTP.lis.zst -o oltp.hither
       hither import --format u32be web07.trace.xz -o web07.hither
+      hither import --columns key=3,time=1 --no-header cdn.csv -o cdn.hither
       strace -f -k -o make.log make; hither import make.log -o make.hither
       ssh server zstdcat block.csv.zst | hither import - --format msr
 
@@ -209,4 +235,49 @@ fn the_formats_are_listed() {
 
     ----- stderr -----
     "#);
+}
+
+#[test]
+fn columns_of_any_text_are_named() {
+    let lab = Lab::new();
+    lab.write(
+        "cdn.csv",
+        "0,a,9,get\n1,\"b,c\",9,set\n2,a,9,get\n3,a,9,get\n",
+    );
+    let columns = "--columns key=2,time=1,size=3,op=4 --no-header";
+    let stat = lab.json(&format!("hither stat --json {columns} cdn.csv"));
+    assert_eq!(stat["trace"]["references"], 4);
+    assert_eq!(stat["trace"]["distinct_blocks"], 2);
+    let format = "columns{key=2,size=3,time=1,op=4,header=no}";
+    assert_eq!(stat["trace"]["format"], format);
+    let sim = lab.json(&format!(
+        "hither sim --json -p lru -s 2 {columns} --delimiter , cdn.csv"
+    ));
+    assert_eq!(sim["trace"]["references"], 4);
+    let imported = lab.run(&format!("hither import -q {columns} cdn.csv -o cdn.hither"));
+    assert_eq!((imported.code, imported.stderr.as_str()), (0, ""));
+    // As one text it is a format like others.
+    let exported = format!("hither export --from '{format}' --format csv -q -o - cdn.csv");
+    let exported = lab.run(&format!("{exported} | wc -l")).stdout().to_owned();
+    assert_eq!(exported.trim(), "5");
+    for (options, code, problem) in [
+        (
+            "--columns key=2,time=1",
+            1,
+            "cdn.csv:1: numbers in place of the names of columns",
+        ),
+        ("--columns key=5 --no-header", 1, "cdn.csv:1: column 5 of 4"),
+        ("--columns size=1", 2, "no key is named"),
+        (
+            "--columns key=1 --delimiter xy",
+            2,
+            "a delimiter is one of bar, comma",
+        ),
+        ("--no-header", 2, "--columns <key=N[,...]>"),
+        ("--format lirs --columns key=1", 2, "cannot be used with"),
+    ] {
+        let ran = lab.run(&format!("hither stat {options} cdn.csv"));
+        assert_eq!(ran.code, code, "{options}");
+        assert!(ran.stderr.contains(problem), "{options}: {}", ran.stderr);
+    }
 }

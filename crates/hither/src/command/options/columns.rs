@@ -13,7 +13,7 @@ pub(in crate::command) struct ColumnsArgs {
     /// text, or with `key=3:hex` a hexadecimal number; `count` says how many references a line is.
     /// Sizes and times must be numbers. An op is a read (r, read, get, 28) or a write (w, write,
     /// set, delete, 2a); without one, all are reads. Fields may be in quotation marks, as in CSV.
-    #[arg(long, value_name = "key=N[,...]", value_parser = columns)]
+    #[arg(long, value_name = "key=N[,...]", value_parser = columns, hide_short_help = true)]
     columns: Option<String>,
 
     /// The first line is a record, and not the names of the columns
