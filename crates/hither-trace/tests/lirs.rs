@@ -93,6 +93,12 @@ fn junk_is_named_by_file_and_line() {
         assert!(error.ends_with(problem), "{error}");
         assert!(error.starts_with('/'), "{error}");
     }
+    let recognised = load_bytes(b"1\n*\n2\nthree\n4\n", None).unwrap_err();
+    assert!(
+        recognised
+            .to_string()
+            .ends_with(":4: not a decimal number: \"three\"")
+    );
     let long = [b"1\n".as_slice(), &[b'x'; 1000]].concat();
     assert!(
         load_bytes(&long, Some("lirs"))

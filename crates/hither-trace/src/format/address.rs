@@ -18,8 +18,8 @@ pub(super) const FORMAT: Format = Format {
     doc: "text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses (UCSD)",
     records: RecordKind::Keys,
     matches: Some(|head| {
-        let mut lines = head.lines().filter(|line| !line.is_empty()).peekable();
-        lines.peek().is_some() && lines.all(|line| parse(line).is_ok())
+        let mut lines = head.lines().filter(|line| !line.is_empty());
+        lines.next().is_some_and(|line| parse(line).is_ok())
     }),
     read,
 };

@@ -20,10 +20,12 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-/// Accepts numbers alone, two at least: one may be what is left of a line of another format.
+/// The first two lines with a block number decide, since one may be what is left of a line of
+/// another format. If later lines are invalid, the reader names them.
 fn matches(head: Head<'_>) -> bool {
-    let blocks: Parsed<Vec<_>> = head.lines().map(parse).collect();
-    blocks.is_ok_and(|blocks| blocks.iter().flatten().count() > 1)
+    let lines = head.lines().map(parse);
+    let mut blocks = lines.filter(|line| !matches!(line, Ok(None)));
+    matches!((blocks.next(), blocks.next()), (Some(Ok(_)), Some(Ok(_))))
 }
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {

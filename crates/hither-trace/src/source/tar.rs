@@ -59,14 +59,14 @@ impl<'a> Member<'a> {
             left: 0,
             ended: false,
         };
-        let mut others = Vec::new();
+        let mut others = Names::default();
         while let Some(entry) = member.entry()? {
             if entry.kind == Kind::Other {
                 continue;
             }
             if name.is_some_and(|name| simple(name) != simple(&entry.path)) {
                 member.skip(padded(entry.bytes))?;
-                others.push(entry.path);
+                others.add(entry.path);
                 continue;
             }
             if entry.kind == Kind::Sparse {
@@ -79,10 +79,10 @@ impl<'a> Member<'a> {
             return Ok(member);
         }
         Err(invalid(match name {
-            Some(_) if !others.is_empty() => {
+            Some(_) if others.count > 0 => {
                 format!(
                     "a tar archive without that file; it has {}",
-                    listed(&others)
+                    others.listed()
                 )
             }
             _ => "a tar archive without a file".to_owned(),
@@ -92,7 +92,8 @@ impl<'a> Member<'a> {
     /// Reads what is behind the file: there is no other that could be meant.
     fn read_rest(&mut self) -> io::Result<()> {
         self.skip(padded(self.bytes) - self.bytes)?;
-        let mut files = vec![self.path.clone()];
+        let mut files = Names::default();
+        files.add(self.path.clone());
         while let Some(entry) = self.entry()? {
             if entry.kind != Kind::Other {
                 self.skip(padded(entry.bytes))?;
@@ -101,11 +102,11 @@ impl<'a> Member<'a> {
                         "a tar archive with two files of that name".to_owned(),
                     ));
                 }
-                files.push(entry.path);
+                files.add(entry.path);
             }
         }
-        if files.len() > 1 && !self.is_named {
-            let files = listed(&files);
+        if files.count > 1 && !self.is_named {
+            let files = files.listed();
             let problem =
                 format!("a tar archive of several files: ARCHIVE:FILE names one of {files}");
             return Err(invalid(problem));
@@ -233,16 +234,33 @@ fn simple(name: &[u8]) -> &[u8] {
     name.strip_prefix(b"./").unwrap_or(name)
 }
 
-fn listed(files: &[Vec<u8>]) -> String {
-    let shown = files.iter().take(LISTED_MAX);
-    let shown: Vec<_> = shown
-        .map(|path| String::from_utf8_lossy(path).escape_debug().to_string())
-        .collect();
-    let more = match files.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    shown.join(", ") + &more
+/// The files of an archive, for an error. There may be millions of them, so few are kept.
+#[derive(Default)]
+struct Names {
+    first: Vec<Vec<u8>>,
+    count: usize,
+}
+
+impl Names {
+    fn add(&mut self, path: Vec<u8>) {
+        self.count += 1;
+        if self.first.len() < LISTED_MAX {
+            self.first.push(path);
+        }
+    }
+
+    fn listed(&self) -> String {
+        let shown = self.first.iter().map(|path| {
+            let path = String::from_utf8_lossy(path);
+            path.escape_debug().to_string()
+        });
+        let shown: Vec<String> = shown.collect();
+        let more = match self.count - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        shown.join(", ") + &more
+    }
 }
 
 fn until_zero(text: &[u8]) -> &[u8] {
