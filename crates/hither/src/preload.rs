@@ -195,7 +195,7 @@ fn age(file: &Path) -> Option<Duration> {
     file.metadata().ok()?.modified().ok()?.elapsed().ok()
 }
 
-#[cfg(test)]
+#[cfg(all(test, has_library))]
 mod tests {
     use super::*;
 

@@ -153,7 +153,9 @@ mod tests {
         }
         // Only the kernel refuses `..`; a source path cannot contain it.
         let [root, _] = both_ways(&root);
-        assert!(root.open_beneath(b"../secret", OFlags::RDONLY).is_err());
+        if root.has_openat2 {
+            assert!(root.open_beneath(b"../secret", OFlags::RDONLY).is_err());
+        }
     }
 
     #[test]
