@@ -1,6 +1,6 @@
-"""The units of mounts and nodes, for guest.py: hither-mount@data and hither-node, each with a volume
-over a folder of this machine. Start, restart, kill -9 and stop under readers that check each byte,
-a writer whose acknowledged bytes are looked for, a file that is wrong, and a purge."""
+"""The units of mounts and nodes, for guest.py: hither-mount@data and hither-node, each with a
+volume over a folder of this machine. Start, restart, kill -9 and stop under readers that check each
+byte, a writer whose acknowledged bytes are looked for, a file that is wrong, and a purge."""
 
 import hashlib
 import os

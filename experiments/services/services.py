@@ -7,8 +7,8 @@ boots it under QEMU's TCG, with Debian's kernel, systemd as process 1 and cgroup
 what is done there. Times under TCG are a hint only. --container boots it in a container of this
 machine's kernel instead, with cgroup v1 (systemd 257 is the last that can). The kernel's events
 tell of programs to the initial PID namespace alone, so there the host attaches hither to the unit's
-cgroup: `hither run --cgroup`, which is what hither-run@ does in the guest. Bytes are the kernel's. The units of mounts and nodes need
-no more than a container: mounts.py says what is done with them.
+cgroup: `hither run --cgroup`, which is what hither-run@ does in the guest. Bytes are the kernel's.
+The units of mounts and nodes need no more than a container: mounts.py says what is done with them.
 
 Needs root, mmdebstrap, mke2fs, a Debian mirror once, and the .deb of `packaging/build`; QEMU, or
 for the container systemd-nspawn, cgroup v1 and loop devices.

@@ -2,9 +2,9 @@
 //!
 //! Advice is about a cache of some size. Where all files of the program fit into the memory that it
 //! had, a smaller cache costs reads, whatever the policy is. Where it leaves next to nothing for
-//! files, a run has nothing to steer, and refuses a plan for a larger cache. Of programs without the
-//! library (static, in Go) a run that starts another program sees next to nothing. And of mapped
-//! files a run sees first touches alone, so it steers only those that are read in order
+//! files, a run has nothing to steer, and refuses a plan for a larger cache. Of programs without
+//! the library (static, in Go) a run that starts another program sees next to nothing. And of
+//! mapped files a run sees first touches alone, so it steers only those that are read in order
 //! (`hither-live/src/page_cache/controller/touches.rs`).
 
 use hither_core::registry::Needs;

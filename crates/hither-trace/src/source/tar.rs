@@ -307,7 +307,7 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 fn decimal(text: &[u8]) -> Option<u64> {
-    crate::text::decimal(text).ok()
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The records of an extended header: `LENGTH KEY=VALUE\n`.

@@ -14,7 +14,7 @@ pub(super) struct LogLine<'l> {
 
 /// A time as `-t`, `-ttt` and `-r` write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::format) enum Time {
+pub(crate) enum Time {
     OfDay(u64),
     Epoch(u64),
     SinceLast(u64),
@@ -39,14 +39,14 @@ pub(super) enum Event<'l> {
 
 /// A call that was made.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::format) struct Call<'l> {
-    pub(in crate::format) name: &'l [u8],
+pub(crate) struct Call<'l> {
+    pub(crate) name: &'l [u8],
     /// Between the parentheses.
-    pub(in crate::format) arguments: &'l [u8],
+    pub(crate) arguments: &'l [u8],
     /// Its result. `None` if it failed or did not return.
-    pub(in crate::format) result: Option<u64>,
+    pub(crate) result: Option<u64>,
     /// The annotation by `-y` of the file that it returned.
-    pub(in crate::format) path: Option<&'l [u8]>,
+    pub(crate) path: Option<&'l [u8]>,
 }
 
 /// A descriptor, and its annotation by `-y`.
@@ -318,7 +318,7 @@ pub(super) fn last<const N: usize>(arguments: &[u8]) -> Option<[&[u8]; N]> {
 }
 
 /// A number as an argument: decimal, or hexadecimal with `0x`.
-pub(in crate::format) fn value(argument: &[u8]) -> Option<u64> {
+pub(crate) fn value(argument: &[u8]) -> Option<u64> {
     match argument.strip_prefix(b"0x") {
         Some(_) => hexadecimal(argument).ok(),
         None => decimal(argument).ok(),
