@@ -6,7 +6,7 @@ use hither_trace::format::NamedColumns;
 
 /// Which columns of a trace are what.
 #[derive(Args, Debug)]
-pub(in crate::command) struct ColumnsArgs {
+pub(crate) struct ColumnsArgs {
     /// Read delimited text of these columns, as key=3,size=4,time=1,op=2
     ///
     /// A column is counted from 1, or has the name that the first line gives it. The key is any
@@ -36,7 +36,7 @@ pub(in crate::command) struct ColumnsArgs {
 
 impl ColumnsArgs {
     /// The format of a trace: by its columns, or the one that is named otherwise.
-    pub(in crate::command) fn format_or(&self, named: Option<&str>) -> Option<String> {
+    pub(crate) fn format_or(&self, named: Option<&str>) -> Option<String> {
         let columns = self
             .columns
             .as_deref()
