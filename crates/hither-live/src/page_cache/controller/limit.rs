@@ -347,6 +347,7 @@ impl CacheLimit {
         for number in gone {
             self.release(at(number));
         }
+        self.lower(ExtentPosition::of_byte(file, bytes), 0);
         let left = self.left.range(at(first)..=at(u32::MAX));
         let left: Vec<ExtentPosition> = left.map(|(&at, _)| at).collect();
         for at in left {
@@ -367,36 +368,36 @@ impl CacheLimit {
                 file,
                 number: number as u32,
             };
-            let page_bytes = self.page_bytes;
-            let Some(of_file) = self.files.get_mut(&file) else {
-                return;
-            };
-            let Some(&held) = of_file.held.get(&at.number) else {
-                continue;
-            };
-            let of_extent = at.bytes();
-            let block = |byte: u64| {
-                (byte.clamp(of_extent.start, of_extent.end) - of_extent.start) / BLOCK_BYTES
-            };
-            let (first, end) = (block(range.start), block(range.end));
+            let Range { start, end } = at.bytes();
+            let block = |byte: u64| (byte.clamp(start, end) - start) / BLOCK_BYTES;
             let below = |block: u64| u128::MAX.checked_shr(128 - block as u32).unwrap_or(0);
-            let dropped = held.dropped | (below(end) & !below(first));
-            let most = of_file.own_bytes_without(at, dropped, page_bytes);
-            let bytes = held.bytes.min(most);
-            if bytes == 0 {
-                self.release(at);
-            } else {
-                self.held_bytes -= held.bytes - bytes;
-                of_file.held.insert(
-                    at.number,
-                    HeldExtent {
-                        bytes,
-                        dropped,
-                        ..held
-                    },
-                );
-            }
+            self.lower(at, below(block(range.end)) & !below(block(range.start)));
         }
+    }
+
+    /// These blocks of an extent are dropped. It counts at most what it can have without those that
+    /// were.
+    fn lower(&mut self, at: ExtentPosition, dropped: u128) {
+        let Some(of_file) = self.files.get_mut(&at.file) else {
+            return;
+        };
+        let Some(&held) = of_file.held.get(&at.number) else {
+            return;
+        };
+        let dropped = held.dropped | dropped;
+        let most = of_file.own_bytes_without(at, dropped, self.page_bytes);
+        let bytes = held.bytes.min(most);
+        if bytes == 0 {
+            self.release(at);
+            return;
+        }
+        self.held_bytes -= held.bytes - bytes;
+        let held = HeldExtent {
+            bytes,
+            dropped,
+            ..held
+        };
+        of_file.held.insert(at.number, held);
     }
 
     /// The kernel has left so many bytes of an extent, which was dropped.
