@@ -267,7 +267,7 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     }
     begin_log(options.log.as_deref(), active.all())?;
     let record = options.record.as_ref();
-    let memory_left = MemorySampler::of_this_process();
+    let memory_left = record.map(|_| MemorySampler::of_this_process());
     let mut beside = match record {
         Some(_) if is_without && !by_kernel => beside(options)?,
         _ => None,
@@ -277,13 +277,10 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
         None if by_kernel => SeenBy::Kernel,
         None => SeenBy::Library,
     };
-    let mut recording = match record {
-        Some(trace) => {
-            let command = &options.command;
-            Some(Recording::create(trace, command, seen_by, memory_left)?)
-        }
-        None => None,
-    };
+    let recording = record.zip(memory_left);
+    let recording =
+        recording.map(|(trace, left)| Recording::create(trace, &options.command, seen_by, left));
+    let mut recording = recording.transpose()?;
 
     let needs = active.all().into_iter().map(|mechanism| mechanism.needs());
     let needs: Vec<SessionNeeds> = needs

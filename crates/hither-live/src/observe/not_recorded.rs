@@ -286,10 +286,17 @@ fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
 
 /// Whether a program that has announced itself makes its system calls without libc, though it loads
 /// it: those in Go do, and the library sees next to nothing of what they read.
+///
+/// A program can write any name into its records, such as that of a pipe, whose opening would wait:
+/// only a regular file is opened.
 pub(crate) fn makes_own_calls(pid: Pid, exe: &[u8]) -> bool {
-    let found = File::open(format!("/proc/{pid}/exe"));
-    let found = found.or_else(|_| File::open(OsStr::from_bytes(exe)));
-    found.is_ok_and(is_of_go)
+    let running = PathBuf::from(format!("/proc/{pid}/exe"));
+    let paths = [running.as_path(), Path::new(OsStr::from_bytes(exe))];
+    let found = paths.into_iter().find_map(|path| {
+        let is_file = path.metadata().ok()?.is_file();
+        is_file.then(|| File::open(path).ok()).flatten()
+    });
+    found.is_some_and(is_of_go)
 }
 
 /// Whether Go's linker has made it.
@@ -329,6 +336,17 @@ mod tests {
             .into_iter()
             .map(|row| (row.path, row.count))
             .collect()
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_program_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo starts").success());
+        // No process has this number.
+        let pid = Pid(u32::MAX >> 1);
+        assert!(!makes_own_calls(pid, pipe.as_os_str().as_bytes()));
     }
 
     fn announced(execs: &mut Execs, pid: u32, time_ns: u64, path: &str) {
