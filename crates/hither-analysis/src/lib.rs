@@ -17,6 +17,7 @@ pub mod file;
 pub mod format;
 pub mod free_memory;
 pub mod load_options;
+pub mod objects;
 pub mod placement;
 pub mod plot;
 pub mod profile;

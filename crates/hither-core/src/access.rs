@@ -13,11 +13,14 @@ pub enum Op {
     /// The block is mapped into memory, which counts as one read; accesses through the mapping are
     /// not seen.
     Map,
+    /// The object is deleted: no reference, but the end of what a cache has of it. Only caches of
+    /// objects know it.
+    Delete,
 }
 
 /// One reference to one block. A request that spans several blocks is several accesses in ascending
 /// order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Access {
     /// When: the number of references before this one.
     pub tick: Tick,
@@ -43,6 +46,11 @@ pub struct Access {
     /// How many successive accesses this stands for: cache misses on a page of memory come in runs.
     /// 1 for a reference to a file. Replacement ignores it.
     pub count: u32,
+    /// What it costs to bring the block in, in any unit; 1 where nothing is known.
+    pub cost: f32,
+    /// The size of the object, in a cache of objects of every size. 1 elsewhere: all blocks are
+    /// alike.
+    pub bytes: u64,
 }
 
 impl Access {
@@ -61,6 +69,8 @@ impl Access {
             op: Op::Read,
             node: Node(0),
             count: 1,
+            cost: 1.0,
+            bytes: 1,
         }
     }
 }

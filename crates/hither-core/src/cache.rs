@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::ids::{Block, Slot};
 use crate::list::NIL;
 use crate::replacement::Replacement;
+use crate::sized::{Life, SizedResidency};
 
 /// How an access was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +191,10 @@ impl Residency {
 pub trait ReplacementPolicy: Replacement + Send {
     /// Serves a batch of accesses in order.
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
+
+    /// Serves a batch of accesses to objects of every size. `lives` is as long, or empty where
+    /// nothing expires.
+    fn drive_sized(&mut self, cache: &mut SizedResidency, batch: &[Access], lives: &[Life]);
 }
 
 /// Accesses that are looked up before the first of them is served.
@@ -201,6 +206,16 @@ impl<P: Replacement + Send> ReplacementPolicy for P {
             cache.prefetch(few);
             for access in few {
                 cache.access(self, access);
+            }
+        }
+    }
+
+    fn drive_sized(&mut self, cache: &mut SizedResidency, batch: &[Access], lives: &[Life]) {
+        let mut lives = lives.iter().copied();
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            cache.prefetch(few);
+            for access in few {
+                cache.access(self, access, lives.next().unwrap_or_default());
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct ReplacementEntry {
     pub params: &'static [Param],
     /// What it must know of an access. A trace that lacks it is refused.
     pub needs: Needs,
+    /// Whether it can rank objects of every size, in a cache of so many bytes.
+    pub takes_sizes: bool,
     /// The mechanisms of `hither run` that it can govern; empty for simulation only.
     pub live: &'static [Mechanism],
     /// Whether it is compared where the user names no policies.
@@ -65,8 +67,11 @@ impl ReplacementEntry {
 /// What a policy is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplacementSettings<'a> {
-    /// How many blocks the cache holds, at least one.
+    /// How many blocks the cache holds, at least one; 0 for a cache of objects.
     pub capacity: u32,
+    /// How many bytes a cache of objects holds. Only for policies that
+    /// [take sizes](ReplacementEntry::takes_sizes).
+    pub bytes: Option<u64>,
     /// What is already known of the call sites, for policies that learn about them.
     pub sites: &'a [SiteRecord],
 }
@@ -76,7 +81,16 @@ impl ReplacementSettings<'_> {
     pub fn new(capacity: u32) -> Self {
         ReplacementSettings {
             capacity,
+            bytes: None,
             sites: &[],
+        }
+    }
+
+    /// A cache of objects of every size, and no prior knowledge.
+    pub fn of_bytes(bytes: u64) -> Self {
+        ReplacementSettings {
+            bytes: Some(bytes),
+            ..ReplacementSettings::new(0)
         }
     }
 }
@@ -382,6 +396,8 @@ pub struct Needs {
     pub processes: bool,
     /// All accesses of the run by block and node, before it starts: for placements.
     pub totals: bool,
+    /// The size of the object, and what it costs. No policy needs them: without, all are alike.
+    pub sizes: bool,
 }
 
 impl Needs {
@@ -392,6 +408,7 @@ impl Needs {
         objects: false,
         processes: false,
         totals: false,
+        sizes: false,
     };
 
     /// Everything.
@@ -401,6 +418,7 @@ impl Needs {
         objects: true,
         processes: true,
         totals: true,
+        sizes: true,
     };
 
     /// What either of them needs.
@@ -411,6 +429,7 @@ impl Needs {
             objects: self.objects || other.objects,
             processes: self.processes || other.processes,
             totals: self.totals || other.totals,
+            sizes: self.sizes || other.sizes,
         }
     }
 

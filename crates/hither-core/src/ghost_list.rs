@@ -11,6 +11,7 @@
 
 use crate::ids::Block;
 use crate::list::NIL;
+use crate::weight::{Unit, Weight};
 use std::collections::VecDeque;
 
 /// By block, its position in a queue. Several queues may share these, if no block is in two of
@@ -19,22 +20,24 @@ pub(crate) type GhostPositions = Vec<u32>;
 
 /// A queue. Its positions are kept outside.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GhostQueue {
+pub(crate) struct GhostQueue<W = Unit> {
     /// The earliest first; [`NIL`] is a gap.
-    entries: VecDeque<u32>,
+    entries: VecDeque<(u32, W)>,
     /// The position of the first element; positions count arrivals and wrap around.
     start: u32,
     len: u32,
+    weight: u64,
 }
 
-impl GhostQueue {
-    pub(crate) fn len(&self) -> u32 {
-        self.len
+impl<W: Weight> GhostQueue<W> {
+    /// What they weigh together: their number, in a cache of blocks.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// Adds `block`, which is in no queue, as the latest.
     #[inline]
-    pub(crate) fn push(&mut self, positions: &mut GhostPositions, block: Block) {
+    pub(crate) fn push(&mut self, positions: &mut GhostPositions, block: Block, weight: W) {
         if block.index() >= positions.len() {
             positions.resize(block.index() + 1, 0);
         }
@@ -42,8 +45,9 @@ impl GhostQueue {
             self.close_gaps(positions);
         }
         positions[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
-        self.entries.push_back(block.0);
+        self.entries.push_back((block.0, weight));
         self.len += 1;
+        self.weight += weight.get();
     }
 
     #[inline]
@@ -56,60 +60,68 @@ impl GhostQueue {
     pub(crate) fn take(&mut self, positions: &GhostPositions, block: Block) -> bool {
         let found = self.offset(positions, block);
         if let Some(offset) = found {
-            self.entries[offset] = NIL;
+            let (_, weight) = std::mem::replace(&mut self.entries[offset], (NIL, W::default()));
             self.len -= 1;
+            self.weight -= weight.get();
         }
         found.is_some()
     }
 
-    /// Removes the earliest until at most `limit` are left.
+    /// Removes the earliest until those that are left weigh at most `limit`.
     #[inline]
-    pub(crate) fn cut(&mut self, limit: u32) {
-        while self.len > limit {
-            let earliest = self.entries.pop_front().expect("there are some left");
+    pub(crate) fn cut(&mut self, limit: u64) {
+        while self.weight > limit {
+            let (earliest, weight) = self.entries.pop_front().expect("there are some left");
             self.start = self.start.wrapping_add(1);
-            self.len -= u32::from(earliest != NIL);
+            if earliest != NIL {
+                self.len -= 1;
+                self.weight -= weight.get();
+            }
         }
     }
 
     #[inline]
     fn offset(&self, positions: &GhostPositions, block: Block) -> Option<usize> {
         let offset = positions.get(block.index())?.wrapping_sub(self.start) as usize;
-        (self.entries.get(offset) == Some(&block.0)).then_some(offset)
+        let entry = self.entries.get(offset)?;
+        (entry.0 == block.0).then_some(offset)
     }
 
     #[cold]
     fn close_gaps(&mut self, positions: &mut GhostPositions) {
-        self.entries.retain(|&block| block != NIL);
-        for (offset, &block) in self.entries.iter().enumerate() {
+        self.entries.retain(|&(block, _)| block != NIL);
+        for (offset, &(block, _)) in self.entries.iter().enumerate() {
             positions[block as usize] = self.start.wrapping_add(offset as u32);
         }
     }
 
     fn iter(&self) -> impl Iterator<Item = Block> + '_ {
-        let blocks = self.entries.iter().filter(|&&block| block != NIL);
-        blocks.map(|&block| Block(block))
+        let blocks = self.entries.iter().filter(|(block, _)| *block != NIL);
+        blocks.map(|&(block, _)| Block(block))
     }
 
     /// Panics unless every block in it is found and there are as many as it says.
     pub(crate) fn check(&self, positions: &GhostPositions) {
         assert!(self.iter().all(|block| self.contains(positions, block)));
         assert_eq!(self.iter().count(), self.len as usize);
+        let weights = self.entries.iter().filter(|(block, _)| *block != NIL);
+        let sum: u64 = weights.map(|(_, weight)| weight.get()).sum();
+        assert_eq!(sum, self.weight);
     }
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GhostList {
-    queue: GhostQueue,
+pub(crate) struct GhostList<W = Unit> {
+    queue: GhostQueue<W>,
     positions: GhostPositions,
 }
 
-impl GhostList {
+impl<W: Weight> GhostList<W> {
     /// Remembers `block`, which is no ghost, as the latest.
     #[inline]
-    pub(crate) fn push(&mut self, block: Block) {
-        self.queue.push(&mut self.positions, block);
+    pub(crate) fn push(&mut self, block: Block, weight: W) {
+        self.queue.push(&mut self.positions, block, weight);
     }
 
     /// Forgets `block`; true if it was a ghost.
@@ -118,16 +130,17 @@ impl GhostList {
         self.queue.take(&self.positions, block)
     }
 
-    /// Forgets the earliest until at most `limit` are left.
+    /// Forgets the earliest until those that are left weigh at most `limit`.
     #[inline]
-    pub(crate) fn cut(&mut self, limit: u32) {
+    pub(crate) fn cut(&mut self, limit: u64) {
         self.queue.cut(limit);
     }
 
-    /// Panics unless every ghost is found, there are at most `limit`, and none is among `resident`.
-    pub(crate) fn check(&self, limit: u32, mut resident: impl Iterator<Item = Block>) {
+    /// Panics unless every ghost is found, they weigh at most `limit`, and none is among
+    /// `resident`.
+    pub(crate) fn check(&self, limit: u64, mut resident: impl Iterator<Item = Block>) {
         self.queue.check(&self.positions);
-        assert!(self.queue.len() <= limit);
+        assert!(self.queue.weight() <= limit);
         assert!(!resident.any(|block| self.queue.contains(&self.positions, block)));
     }
 }
@@ -141,7 +154,7 @@ mod tests {
     #[test]
     fn behave_like_a_deque() {
         let mut random = Random::new(5);
-        let mut ghosts = GhostList::default();
+        let mut ghosts = GhostList::<Unit>::default();
         ghosts.queue.start = u32::MAX - 300;
         let mut model: VecDeque<Block> = VecDeque::new();
         let mut gaps = 0;
@@ -150,13 +163,13 @@ mod tests {
             let at = model.iter().position(|&other| other == block);
             if random.below(20) == 0 {
                 let limit = model.len().saturating_sub(3);
-                ghosts.cut(limit as u32);
+                ghosts.cut(limit as u64);
                 model.drain(..model.len() - limit);
             } else if random.below(2) == 0 {
                 assert_eq!(ghosts.take(block), at.is_some());
                 at.map(|at| model.remove(at));
             } else if at.is_none() {
-                ghosts.push(block);
+                ghosts.push(block, Unit);
                 model.push_back(block);
             }
             ghosts.check(500, std::iter::empty());

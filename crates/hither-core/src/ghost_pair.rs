@@ -6,6 +6,7 @@
 
 use crate::ghost_list::{GhostPositions, GhostQueue};
 use crate::ids::Block;
+use crate::weight::{Unit, Weight};
 
 /// Which ghost list a block is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +21,13 @@ pub(crate) enum GhostKind {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GhostPair {
-    once: GhostQueue,
-    often: GhostQueue,
+pub(crate) struct GhostPair<W = Unit> {
+    once: GhostQueue<W>,
+    often: GhostQueue<W>,
     positions: GhostPositions,
 }
 
-impl GhostPair {
+impl<W: Weight> GhostPair<W> {
     #[inline]
     pub(crate) fn kind(&self, block: u32) -> GhostKind {
         if self.once.contains(&self.positions, Block(block)) {
@@ -39,35 +40,36 @@ impl GhostPair {
     }
 
     /// |B1|
-    pub(crate) fn once(&self) -> usize {
-        self.once.len() as usize
+    pub(crate) fn once(&self) -> u64 {
+        self.once.weight()
     }
 
     /// |B2|
-    pub(crate) fn often(&self) -> usize {
-        self.often.len() as usize
+    pub(crate) fn often(&self) -> u64 {
+        self.often.weight()
     }
 
     /// Where the target size of T1 goes when a missing block is a ghost of this kind: towards the
-    /// list whose ghost would have been a hit, by as many places as the other list of ghosts is
-    /// larger, at least one.
-    pub(crate) fn adapted(&self, kind: GhostKind, target: f64, capacity: u32) -> f64 {
+    /// list whose ghost would have been a hit, by the weight of the block times as often as the
+    /// other list of ghosts is larger, at least once.
+    pub(crate) fn adapted(&self, kind: GhostKind, target: f64, capacity: u64, weight: W) -> f64 {
         let (once, often) = (self.once() as f64, self.often() as f64);
+        let weight = weight.get() as f64;
         match kind {
             GhostKind::No => target,
-            GhostKind::Once => (target + (often / once).max(1.0)).min(f64::from(capacity)),
-            GhostKind::Often => (target - (once / often).max(1.0)).max(0.0),
+            GhostKind::Once => (target + weight * (often / once).max(1.0)).min(capacity as f64),
+            GhostKind::Often => (target - weight * (once / often).max(1.0)).max(0.0),
         }
     }
 
     /// Puts an evicted block at the recent end of the list `kind`.
-    pub(crate) fn remember(&mut self, block: u32, kind: GhostKind) {
+    pub(crate) fn remember(&mut self, block: u32, kind: GhostKind, weight: W) {
         let queue = match kind {
             GhostKind::Once => &mut self.once,
             GhostKind::Often => &mut self.often,
             GhostKind::No => unreachable!("an evicted block comes from one of the two lists"),
         };
-        queue.push(&mut self.positions, Block(block));
+        queue.push(&mut self.positions, Block(block), weight);
     }
 
     /// Takes a block out of its list, and says which that was.
@@ -84,19 +86,19 @@ impl GhostPair {
     /// Restores |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c by forgetting the oldest
     /// ghosts, where `once` is
     /// |T1|, `often` |T2| and `capacity` c.
-    pub(crate) fn cut(&mut self, once: usize, often: usize, capacity: usize) {
-        self.once.cut(capacity.saturating_sub(once) as u32);
+    pub(crate) fn cut(&mut self, once: u64, often: u64, capacity: u64) {
+        self.once.cut(capacity.saturating_sub(once));
         let others = once + often + self.once();
-        self.often.cut((2 * capacity).saturating_sub(others) as u32);
+        self.often.cut((2 * capacity).saturating_sub(others));
     }
 
     /// Panics unless both lists are sound and as [`GhostPair::cut`] leaves them, and no `resident`
     /// block is a ghost.
     pub(crate) fn check(
         &self,
-        once: usize,
-        often: usize,
-        capacity: usize,
+        once: u64,
+        often: u64,
+        capacity: u64,
         resident: impl Iterator<Item = u32>,
     ) {
         self.once.check(&self.positions);

@@ -27,10 +27,12 @@ pub mod registry;
 pub mod replacement;
 pub mod signature;
 pub mod site_profile;
+pub mod sized;
 mod sketch;
 pub mod spec;
 mod text;
 pub mod topology;
+pub mod weight;
 
 pub use access::{Access, Op};
 pub use cache::{AccessResult, ReplacementPolicy, Residency};
@@ -41,6 +43,7 @@ pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};
 pub use placement::Placement;
 pub use random::Random;
 pub use replacement::Replacement;
+pub use sized::{Life, ObjectCounts, SizedResidency};
 pub use spec::{Spec, SpecError};
 pub use topology::Topology;
 

@@ -44,9 +44,15 @@ pub trait Replacement {
     /// The access found its block in `slot`.
     fn hit(&mut self, slot: Slot, access: &Access);
 
+    /// A miss in a cache of objects of every size: whether its object is brought in at all.
+    fn admits(&mut self, _incoming: &Access) -> bool {
+        true
+    }
+
     /// A miss, and no slot is free: names the slot to evict, and forgets it together with what is
     /// kept of its ghost. The missing block is inserted into this slot next. Only called on a full
-    /// cache.
+    /// cache. In a [cache of objects](crate::SizedResidency), it is called until the missing object
+    /// has room, and that may then be inserted into any slot.
     fn victim(&mut self, incoming: &Access) -> Slot;
 
     /// A miss while there are free slots: names a slot to evict all the same, and forgets it. The
@@ -92,10 +98,10 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A share of `capacity` in whole blocks: rounded down, but at least one, so that small caches have
+/// A share of `capacity` in whole blocks or bytes: rounded down, but at least one, so that small caches have
 /// each of their parts.
-fn share(capacity: u32, part: f64) -> u32 {
-    ((f64::from(capacity) * part) as u32).max(1)
+fn share(capacity: u64, part: f64) -> u64 {
+    ((capacity as f64 * part) as u64).max(1)
 }
 
 /// How many accesses a classifying policy put into each class.

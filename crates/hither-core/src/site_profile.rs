@@ -78,8 +78,8 @@ mod tests {
         let spec: Spec = "pcc{threshold=10,sample=1}".parse().expect("valid");
         let run = |sites: &[SiteRecord], site| {
             let mut policy = spec.build(&ReplacementSettings {
-                capacity: 50,
                 sites,
+                ..ReplacementSettings::new(50)
             });
             let mut cache = Residency::new(50, 100);
             let batch: Vec<Access> = three_rounds(site).collect();

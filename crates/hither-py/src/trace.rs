@@ -118,6 +118,7 @@ pub(crate) fn options(
         include_in_kernel: in_kernel,
         include_maps: maps,
         keep_lengths: false,
+        keep_sizes: false,
         sample: normalized(sample),
         memory_bytes: half_of_free_bytes(),
     })

@@ -13,7 +13,7 @@ use crate::readahead::{Files, Readahead, Reads};
 use crate::references::References;
 use crate::sample::{self, Counts, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
 use crate::stack::{Curve, Stack};
-use hither_core::registry::{Needs, ReplacementSettings};
+use hither_core::registry::{self, Needs, ReplacementSettings};
 use hither_core::replacement::SiteRecord;
 use hither_core::spec::Value;
 use hither_core::{Access, ReplacementPolicy, Residency, Spec};
@@ -23,7 +23,7 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const BATCH_REFERENCES: usize = 8192;
+pub(crate) const BATCH_REFERENCES: usize = 8192;
 
 /// One cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +112,15 @@ pub enum Error {
         /// The policy.
         policy: &'static str,
     },
+    /// A policy that ranks blocks of one size alone, for a cache of objects.
+    #[error(
+        "policy `{policy}` does not take sizes: its blocks all have one; {} do",
+        takes_sizes()
+    )]
+    NoSizes {
+        /// The policy.
+        policy: &'static str,
+    },
     /// The number of capacities is not the number of nodes.
     #[error("{given} capacities for the {nodes} nodes of `{topology}`: give one, or one a node")]
     Capacities {
@@ -149,6 +158,16 @@ pub enum Error {
     /// The references could not be read.
     #[error(transparent)]
     Trace(#[from] hither_trace::Error),
+}
+
+/// The policies that take sizes.
+fn takes_sizes() -> String {
+    let entries = registry::replacement_policies().iter();
+    let names: Vec<&str> = entries
+        .filter(|entry| entry.takes_sizes)
+        .map(|entry| entry.name)
+        .collect();
+    names.join(", ")
 }
 
 /// Replays `references` through every cache. Results are in the order of `configurations`.
@@ -256,7 +275,10 @@ pub fn misses_by_site(
     let capacity = cache_blocks.min(references.blocks().max(1));
     let mut residency = Residency::new(capacity, references.blocks() as usize);
     let sites = options.sites;
-    let mut policy = spec.build(&ReplacementSettings { capacity, sites });
+    let mut policy = spec.build(&ReplacementSettings {
+        sites,
+        ..ReplacementSettings::new(capacity)
+    });
     let needs = Needs {
         sites: true,
         ..spec.entry().needs
@@ -499,9 +521,10 @@ impl<'a> Lane<'a> {
         Lane::Cache {
             configuration: index,
             residency: Residency::new(capacity, blocks as usize),
-            policy: configuration
-                .spec
-                .build(&ReplacementSettings { capacity, sites }),
+            policy: configuration.spec.build(&ReplacementSettings {
+                sites,
+                ..ReplacementSettings::new(capacity)
+            }),
             needs: configuration.spec.entry().needs,
             readahead: from
                 .readahead
@@ -665,7 +688,7 @@ impl CacheOutcome {
     }
 }
 
-fn ratio(hits: u64, accesses: u64) -> f64 {
+pub(crate) fn ratio(hits: u64, accesses: u64) -> f64 {
     if accesses == 0 {
         0.0
     } else {
@@ -674,7 +697,7 @@ fn ratio(hits: u64, accesses: u64) -> f64 {
 }
 
 /// A policy as two fields of a document.
-fn spec_fields<S: Serializer>(spec: &Spec, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn spec_fields<S: Serializer>(spec: &Spec, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Fields {
         policy: &'static str,

@@ -7,6 +7,7 @@
 pub mod caches;
 pub mod curve;
 pub mod grid;
+pub mod objects;
 pub mod placement;
 pub mod readahead;
 pub mod references;
@@ -19,6 +20,7 @@ pub use caches::{
 };
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use grid::{CacheSize, Grid, Row};
+pub use objects::{ObjectCache, ObjectEstimate, ObjectOutcome};
 pub use references::References;
 pub use sample::{Estimate, Refusal};
 pub use size::{Size, SizeError};

@@ -2,7 +2,7 @@
 
 use hither_core::placement::Mark;
 use hither_core::registry::Needs;
-use hither_core::{Access, Block, NEVER, Object};
+use hither_core::{Access, Block, Life, NEVER, Object};
 use hither_trace::schema::RegionReferences;
 use hither_trace::{Sampled, Trace};
 
@@ -66,9 +66,36 @@ pub trait References: Sync {
         4096
     }
 
+    /// Whether each reference is to an object of a known size.
+    fn has_sizes(&self) -> bool {
+        false
+    }
+
+    /// The bytes of all references but deletes; if this is a sample, those of the whole trace.
+    fn bytes_of_all(&self) -> u64 {
+        0
+    }
+
+    /// How many references are deletes; if this is a sample, those of the whole trace.
+    fn deletes_of_all(&self) -> u64 {
+        0
+    }
+
+    /// Replaces `out` by the [lives](Life) of up to `count` references from `start` on. Empty where
+    /// none ends. Fails like [`References::fill`].
+    fn fill_lives(
+        &self,
+        _start: u64,
+        _count: usize,
+        out: &mut Vec<Life>,
+    ) -> hither_trace::Result<()> {
+        out.clear();
+        Ok(())
+    }
+
     /// Replaces `out` by up to `count` accesses from `start` on. Their ticks are their positions.
-    /// Fields that are not among `needs` may be left out: `next` is then [`NEVER`], and `object`
-    /// and `index` are 0. Fails if the references cannot be read from a file.
+    /// Fields that are not among `needs` may be left out: `next` is then [`NEVER`], `object` and
+    /// `index` are 0, and `bytes` and `cost` are 1. Fails if the references cannot be read from a file.
     fn fill(
         &self,
         start: u64,
@@ -247,6 +274,27 @@ impl References for Trace {
             sites: self.has_sites(),
             ..Needs::ALL
         }
+    }
+
+    fn has_sizes(&self) -> bool {
+        Trace::has_sizes(self)
+    }
+
+    fn bytes_of_all(&self) -> u64 {
+        Trace::bytes_of_all(self)
+    }
+
+    fn deletes_of_all(&self) -> u64 {
+        Trace::deletes_of_all(self)
+    }
+
+    fn fill_lives(
+        &self,
+        start: u64,
+        count: usize,
+        out: &mut Vec<Life>,
+    ) -> hither_trace::Result<()> {
+        Trace::fill_lives(self, start as usize, count, out)
     }
 
     fn marks(&self) -> &[Mark] {

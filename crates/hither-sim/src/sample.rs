@@ -37,7 +37,7 @@
 use std::fmt;
 
 use hither_core::random::mix;
-use hither_core::{Access, Spec};
+use hither_core::{Access, Block, Spec};
 use hither_trace::Sampled;
 use serde::{Serialize, Serializer};
 
@@ -214,11 +214,18 @@ fn slope(x: &[f64; EIGHTHS], y: &[f64; EIGHTHS]) -> f64 {
 pub(crate) fn split_into_parts(batch: &[Access], parts: &mut [Vec<Access>; SAMPLE_PARTS]) {
     parts.iter_mut().for_each(Vec::clear);
     for access in batch {
-        // Neighbouring blocks are alike, so the parts must not be more even than chance. With a
-        // mere multiplication, which spreads neighbours over all parts, the error of P6 (ARC's
-        // traces) came out ten times too small.
-        let eighth = (mix(u64::from(access.block.0) + 1) % EIGHTHS as u64) as usize;
-        parts[eighth].push(*access);
-        parts[EIGHTHS + eighth / (EIGHTHS / 2)].push(*access);
+        for part in parts_of(access.block) {
+            parts[part].push(*access);
+        }
     }
+}
+
+/// The parts of a sample that a block is in: its eighth and its half.
+#[inline]
+pub(crate) fn parts_of(block: Block) -> [usize; 2] {
+    // Neighbouring blocks are alike, so the parts must not be more even than chance. With a mere
+    // multiplication, which spreads neighbours over all parts, the error of P6 (ARC's traces) came
+    // out ten times too small.
+    let eighth = (mix(u64::from(block.0) + 1) % EIGHTHS as u64) as usize;
+    [eighth, EIGHTHS + eighth / (EIGHTHS / 2)]
 }

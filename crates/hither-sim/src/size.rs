@@ -1,5 +1,5 @@
-//! The size of a cache as a user writes it: `64MiB`, `512` (blocks) or `10%` (of the distinct
-//! blocks of the trace).
+//! The size of a cache as a user writes it: `64MiB`, `512` (blocks), `10%` (of the distinct blocks
+//! of the trace) or `10%B` (of its distinct bytes).
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +15,9 @@ pub enum Size {
     Bytes(u64),
     /// A percentage of the trace's distinct blocks, rounded half up.
     Percent(f64),
+    /// A percentage of the bytes of the trace's distinct objects. Where blocks have one size, it is
+    /// that of the blocks.
+    PercentOfBytes(f64),
 }
 
 /// Why a text is not the size of a cache.
@@ -23,7 +26,7 @@ pub enum SizeError {
     /// The text is not a size.
     #[error(
         "`{text}` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct \
-         blocks (10%)"
+         blocks (10%) or bytes (10%B)"
     )]
     Syntax {
         /// What was written.
@@ -58,6 +61,31 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Size {
+    /// Whether it is one in bytes, and so means a cache of bytes where objects have sizes.
+    pub fn is_of_bytes(self) -> bool {
+        matches!(self, Size::Bytes(_) | Size::PercentOfBytes(_))
+    }
+
+    /// The size in bytes, for a trace whose distinct objects have `distinct` bytes. `None` for one
+    /// that counts blocks.
+    pub fn bytes(self, distinct: u64) -> Option<Result<u64, SizeError>> {
+        let (bytes, detail) = match self {
+            Size::Blocks(_) | Size::Percent(_) => return None,
+            Size::Bytes(bytes) => (bytes, "zero bytes".to_owned()),
+            Size::PercentOfBytes(percent) => (
+                (percent * distinct as f64 / 100.0 + 0.5).floor() as u64,
+                format!("the objects of the trace have {distinct} bytes"),
+            ),
+        };
+        Some(match bytes {
+            0 => Err(SizeError::Empty {
+                size: self.to_string(),
+                detail,
+            }),
+            bytes => Ok(bytes),
+        })
+    }
+
     /// The size in blocks of `block_bytes`, for a trace with `distinct` blocks.
     pub fn blocks(self, block_bytes: u64, distinct: u64) -> Result<u32, SizeError> {
         let (blocks, detail) = match self {
@@ -66,7 +94,7 @@ impl Size {
                 bytes / block_bytes,
                 format!("a block is {block_bytes} bytes"),
             ),
-            Size::Percent(percent) => (
+            Size::Percent(percent) | Size::PercentOfBytes(percent) => (
                 (percent * distinct as f64 / 100.0 + 0.5).floor() as u64,
                 format!("the trace has {distinct} distinct blocks"),
             ),
@@ -91,6 +119,7 @@ impl fmt::Display for Size {
         match self {
             Size::Blocks(blocks) => blocks.fmt(f),
             Size::Percent(percent) => write!(f, "{percent}%"),
+            Size::PercentOfBytes(percent) => write!(f, "{percent}%B"),
             Size::Bytes(bytes) => {
                 let (unit, scale) = UNITS[..4]
                     .iter()
@@ -110,12 +139,13 @@ impl FromStr for Size {
         let syntax = || SizeError::Syntax {
             text: text.to_owned(),
         };
-        if let Some(percent) = text.strip_suffix('%') {
+        if let Some((percent, of)) = text.split_once('%') {
             let percent: f64 = percent.trim_end().parse().map_err(|_| syntax())?;
-            return if percent.is_finite() && percent >= 0.0 {
-                Ok(Size::Percent(percent))
-            } else {
-                Err(syntax())
+            return match of {
+                _ if !percent.is_finite() || percent < 0.0 => Err(syntax()),
+                "" => Ok(Size::Percent(percent)),
+                "B" => Ok(Size::PercentOfBytes(percent)),
+                _ => Err(syntax()),
             };
         }
         let digits = text
@@ -151,6 +181,15 @@ mod tests {
         assert_eq!(blocks("10%"), Ok(141));
         assert_eq!(blocks("50%"), Ok(705));
         assert_eq!(blocks("5%"), Ok(70));
+        assert_eq!(blocks("5%B"), Ok(70));
+        let bytes = |text: &str| text.parse::<Size>().expect(text).bytes(1000);
+        assert_eq!(bytes("2KiB"), Some(Ok(2048)));
+        assert_eq!(bytes("25.06%B"), Some(Ok(251)));
+        assert_eq!([bytes("2"), bytes("2%")], [None, None]);
+        assert!(matches!(
+            bytes("0.01%B"),
+            Some(Err(SizeError::Empty { .. }))
+        ));
         for empty in ["0", "0%", "0B", "4095B", "0.01%"] {
             assert!(
                 matches!(blocks(empty), Err(SizeError::Empty { .. })),
@@ -167,6 +206,8 @@ mod tests {
             "-3%",
             "1..2MiB",
             "%",
+            "5%%",
+            "5%GiB",
         ] {
             assert!(
                 matches!(blocks(junk), Err(SizeError::Syntax { .. })),
@@ -182,7 +223,9 @@ mod tests {
 
     #[test]
     fn writes_what_it_reads() {
-        for text in ["512", "64MiB", "10%", "2.5%", "4095B", "3KiB", "0B"] {
+        for text in [
+            "512", "64MiB", "10%", "2.5%", "2.5%B", "4095B", "3KiB", "0B",
+        ] {
             assert_eq!(text.parse::<Size>().expect(text).to_string(), text);
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_core::Op;
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
-use hither_trace::{Input, LoadOptions, Result, Sink, Trace, format, import};
+use hither_trace::{Input, LoadOptions, ObjectRequest, Result, Sink, Trace, format, import};
 
 /// Adds up keys and counts requests.
 #[derive(Default)]
@@ -27,6 +27,10 @@ impl Sink for Counting {
     fn key(&mut self, id: u64, _op: Op) -> Result<()> {
         self.sum = self.sum.wrapping_add(id);
         Ok(())
+    }
+
+    fn object(&mut self, request: &ObjectRequest) -> Result<()> {
+        self.key(request.id, request.op)
     }
 
     fn request(&mut self, row: &AccessRow) -> Result<()> {

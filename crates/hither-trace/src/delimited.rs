@@ -6,8 +6,9 @@
 use hither_core::Op;
 
 use crate::error::Result;
+use crate::object_columns::ObjectRequest;
 use crate::sink::Sink;
-use crate::text::{Line, Lines, Parsed, decimal, fractional, hexadecimal, key};
+use crate::text::{Line, Lines, Parsed, decimal, fractional, hexadecimal, key, seconds};
 
 /// The separators that are looked for where none is named, in this order.
 pub(crate) const SEPARATORS: &[u8] = b",;\t|";
@@ -30,6 +31,8 @@ pub(crate) struct Columns {
     pub(crate) hexadecimal: bool,
     pub(crate) time: Option<usize>,
     pub(crate) size: Option<usize>,
+    pub(crate) ttl: Option<usize>,
+    pub(crate) cost: Option<usize>,
     pub(crate) op: Option<usize>,
     /// How many references a line stands for.
     pub(crate) repeats: Option<usize>,
@@ -37,9 +40,9 @@ pub(crate) struct Columns {
 
 /// A line: so many references to an object.
 struct Record {
-    /// None where the field is empty.
-    object: Option<u64>,
-    op: Op,
+    /// Whether the field of the object is not empty.
+    is_named: bool,
+    request: ObjectRequest,
     repeats: u64,
 }
 
@@ -59,17 +62,23 @@ impl Columns {
             return Ok(());
         }
         let record = self.record(line)?;
-        let object = record.object.ok_or_else(|| line.error("no object"))?;
+        if !record.is_named {
+            return Err(line.error("no object"));
+        }
+        let request = &record.request;
         for _ in 0..record.repeats {
-            sink.key(object, record.op)?;
+            match self.size {
+                Some(_) => sink.object(request)?,
+                None => sink.key(request.id, request.op)?,
+            }
         }
         Ok(())
     }
 
     fn record(&self, line: Line<'_>) -> Result<Record> {
         let mut record = Record {
-            object: None,
-            op: Op::Read,
+            is_named: false,
+            request: ObjectRequest::read(0, 0),
             repeats: 1,
         };
         let mut count = 0;
@@ -93,19 +102,30 @@ impl Columns {
         let at = Some(place);
         if place == self.object {
             if !field.is_empty() {
-                record.object = Some(if self.hexadecimal {
+                record.is_named = true;
+                record.request.id = if self.hexadecimal {
                     hexadecimal(field)?
                 } else {
                     key(field)
-                });
+                };
             }
         } else if at == self.op {
-            record.op = parse_op(field)?;
+            record.request.op = parse_op(field)?;
         } else if at == self.repeats {
             record.repeats = decimal(field)?;
-        } else if at == self.time || at == self.size {
-            // It is parsed as a check: if this column is not a number, all columns are wrong.
-            fractional(field)?;
+        } else if at == self.time {
+            // If this column is not a number, all columns are wrong, also where no time is needed.
+            record.request.time_ns = seconds(field)?;
+        } else if at == self.size {
+            record.request.bytes = fractional(field)?.0;
+        } else if at == self.ttl {
+            record.request.ttl_ns = seconds(field)?;
+        } else if at == self.cost {
+            let cost = str::from_utf8(field)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            let cost = cost.filter(|cost: &f32| cost.is_finite() && *cost >= 0.0);
+            record.request.cost = cost.ok_or("a cost that is no number of at least 0")?;
         }
         Ok(())
     }
@@ -222,15 +242,16 @@ fn parse_op(field: &[u8]) -> Parsed<Op> {
         "prepend",
         "incr",
         "decr",
-        "delete",
-        "remove",
         "set_lease",
     ];
+    const DELETES: &[&str] = &["delete", "remove"];
     let among = |known: &[&str]| {
         let mut known = known.iter().map(|name| name.as_bytes());
         known.any(|name| name.eq_ignore_ascii_case(field))
     };
-    if among(READS) {
+    if among(DELETES) {
+        Ok(Op::Delete)
+    } else if among(READS) {
         Ok(Op::Read)
     } else if among(WRITES) {
         Ok(Op::Write)

@@ -195,6 +195,7 @@ fn csv(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
     let op = match access.op {
         Op::Read | Op::Map => "read",
         Op::Write => "write",
+        Op::Delete => "delete",
     };
     let (time, id, next) = (access.tick, id(access), next(access));
     let (thread, node, count) = (access.thread.0, access.node.0, access.count);

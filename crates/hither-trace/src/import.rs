@@ -17,6 +17,7 @@ use crate::clock::REFERENCE_CLOCK;
 use crate::error::{Error, Result};
 use crate::format::{self, RecordKind};
 use crate::load_options::LoadOptions;
+use crate::object_columns::ObjectRequest;
 use crate::row_range::checked_range;
 use crate::schema::{
     AccessRow, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
@@ -134,6 +135,10 @@ impl Sink for Importer {
         })
     }
 
+    fn object(&mut self, request: &ObjectRequest) -> Result<()> {
+        self.key(request.id, request.op)
+    }
+
     fn request(&mut self, row: &AccessRow) -> Result<()> {
         let end =
             checked_range(row, BlockSize::new(self.block_bytes), false).map_err(|problem| {
@@ -243,7 +248,7 @@ pub(crate) fn write_references(
                 object: access.object.0,
                 op: match access.op {
                     Op::Write if memory => RowOp::Store,
-                    Op::Write => RowOp::Write,
+                    Op::Write | Op::Delete => RowOp::Write,
                     _ if memory => RowOp::Load,
                     // A map would be left out when the trace is loaded again.
                     Op::Read | Op::Map => RowOp::Read,

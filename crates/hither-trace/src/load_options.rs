@@ -20,6 +20,9 @@ pub struct LoadOptions {
     /// [`Trace::blocks_left`](crate::Trace::blocks_left).
     #[serde(skip)]
     pub keep_lengths: bool,
+    /// Whether it is kept how large objects are, and what else caches of objects go by, in traces
+    /// that say it. Deletes are then deletes; otherwise they count as writes.
+    pub keep_sizes: bool,
     /// Which blocks are loaded.
     pub sample: Sample,
     /// The memory for references. More of them lie in a temporary file. No result depends on it.
@@ -35,6 +38,7 @@ impl LoadOptions {
         include_in_kernel: true,
         include_maps: false,
         keep_lengths: false,
+        keep_sizes: false,
         sample: Sample::All,
         memory_bytes: 4 << 30,
     };

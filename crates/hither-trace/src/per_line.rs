@@ -3,6 +3,7 @@
 use hither_core::Op;
 
 use crate::error::Result;
+use crate::object_columns::ObjectRequest;
 use crate::objects::Objects;
 use crate::schema::AccessRow;
 use crate::sink::Sink;
@@ -23,6 +24,24 @@ pub(crate) fn keys(
         }
         let (key, op) = parse(line.bytes).map_err(line.wrong())?;
         sink.key(key, op)?;
+    }
+    Ok(None)
+}
+
+/// Reads a reference to an object a line.
+pub(crate) fn objects(
+    input: &mut Input<'_>,
+    sink: &mut dyn Sink,
+    parse: impl Fn(&[u8]) -> Parsed<ObjectRequest>,
+) -> Result<Option<String>> {
+    let mut lines = Lines::of(input);
+    while let Some(line) = lines.next()? {
+        if line.bytes.is_empty() {
+            sink.separator();
+            continue;
+        }
+        let request = parse(line.bytes).map_err(line.wrong())?;
+        sink.object(&request)?;
     }
     Ok(None)
 }

@@ -70,7 +70,7 @@ impl Trace {
                     site: access.site.0,
                     object: access.object.0,
                     op: match access.op {
-                        Op::Write => RowOp::Write,
+                        Op::Write | Op::Delete => RowOp::Write,
                         Op::Read | Op::Map => RowOp::Read,
                     },
                     offset: u64::from(access.index) * block_bytes,

@@ -6,6 +6,7 @@ use std::path::Path;
 use hither_core::Op;
 
 use crate::error::Result;
+use crate::object_columns::ObjectRequest;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
 
 /// Receives the records of a format reader. A trace consists of *keys* or of *requests*, not of
@@ -16,6 +17,10 @@ pub trait Sink {
 
     /// Adds a reference to a block that has only a number.
     fn key(&mut self, id: u64, op: Op) -> Result<()>;
+
+    /// Adds a reference to an object of a known size. It is one to a key where sizes are not asked
+    /// for.
+    fn object(&mut self, request: &ObjectRequest) -> Result<()>;
 
     /// Adds a request. Its errors name a row; readers of text replace that by the line.
     fn request(&mut self, row: &AccessRow) -> Result<()>;

@@ -52,7 +52,7 @@ impl Run {
         Run {
             site: *site,
             thread: thread_op >> 2,
-            op: [Op::Read, Op::Write, Op::Map][(thread_op & 3) as usize],
+            op: [Op::Read, Op::Write, Op::Map, Op::Delete][(thread_op & 3) as usize],
             node: (node_count >> 16) as u16,
             count: *node_count as u16,
         }
@@ -114,6 +114,7 @@ pub(crate) struct Store {
     runs: Vec<u32>,
     has_sites: bool,
     has_writes: bool,
+    has_deletes: bool,
 }
 
 impl Store {
@@ -125,6 +126,7 @@ impl Store {
             runs: Vec::new(),
             has_sites: false,
             has_writes: false,
+            has_deletes: false,
         }
     }
 
@@ -150,6 +152,7 @@ impl Store {
                 self.runs.extend(words);
                 self.has_sites |= run.site != 0;
                 self.has_writes |= run.op == Op::Write;
+                self.has_deletes |= run.op == Op::Delete;
             }
             let room = CHUNK_REFERENCES - self.blocks.len();
             let (fitting, rest) = blocks.split_at(room.min(blocks.len()));
@@ -192,6 +195,10 @@ impl Store {
 
     pub(crate) fn has_writes(&self) -> bool {
         self.has_writes
+    }
+
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.has_deletes
     }
 
     /// Bytes of the memory budget that are left.
@@ -239,6 +246,10 @@ impl SpillList {
 
     pub(crate) fn len(&self) -> usize {
         self.pieces.len()
+    }
+
+    pub(crate) fn memory_left_bytes(&self) -> u64 {
+        self.memory_left_bytes
     }
 
     pub(crate) fn push(&mut self, words: Vec<u32>) -> Result<()> {

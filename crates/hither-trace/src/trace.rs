@@ -13,12 +13,13 @@ use std::sync::OnceLock;
 
 use hither_core::placement::Mark;
 use hither_core::registry::Needs;
-use hither_core::{Access, Block, NEVER, Node, Object, Process, Site, Thread};
+use hither_core::{Access, Block, Life, NEVER, Node, Object, Op, Process, Site, Thread};
 
 use crate::clock::{REFERENCE_CLOCK, ReferenceTime, ReferenceTimes};
 use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::Result;
 use crate::load_options::LoadOptions;
+use crate::object_columns::ObjectColumns;
 use crate::sample::Sampled;
 use crate::schema::{Meta, ObjectRow, SiteRow};
 use crate::store::{CHUNK_REFERENCES, Chunk, SpillList, Store};
@@ -37,6 +38,14 @@ pub struct Trace {
     /// See [`Trace::blocks_left`].
     pub(crate) blocks_left: Vec<u8>,
     pub(crate) sampled: Option<Sampled>,
+    /// See [`Trace::has_sizes`].
+    pub(crate) columns: Option<ObjectColumns>,
+    /// See [`Trace::distinct_bytes`].
+    pub(crate) distinct_bytes: u64,
+    /// See [`Trace::bytes_of_all`].
+    pub(crate) bytes_of_all: u64,
+    /// See [`Trace::deletes_of_all`].
+    pub(crate) deletes_of_all: u64,
     /// Object and index of each block, in the upper and the lower half of the number.
     pub(crate) keys: Vec<u64>,
     /// The process of each thread.
@@ -73,6 +82,55 @@ impl Trace {
     /// unless [`LoadOptions::keep_lengths`] asked for it, and for a sample.
     pub fn blocks_left(&self) -> &[u8] {
         &self.blocks_left
+    }
+
+    /// Whether each reference is to an object of a known size. Only asked for by
+    /// [`LoadOptions::keep_sizes`].
+    pub fn has_sizes(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    /// The bytes of all distinct objects, each as large as when it is first referenced. 0 where
+    /// sizes are not known.
+    pub fn distinct_bytes(&self) -> u64 {
+        self.distinct_bytes
+    }
+
+    /// The [bytes of all distinct objects](Trace::distinct_bytes) of the whole trace. If this one
+    /// is a sample, an estimate.
+    pub fn distinct_bytes_of_all(&self) -> u64 {
+        let own = self.distinct_bytes as f64;
+        self.sampled
+            .map_or(own, |sampled| own / sampled.rate)
+            .round() as u64
+    }
+
+    /// The bytes of all references to objects but deletes; if this is a sample, those of the whole
+    /// trace. 0 where sizes are not known.
+    pub fn bytes_of_all(&self) -> u64 {
+        self.bytes_of_all
+    }
+
+    /// How many references are deletes; if this is a sample, those of the whole trace.
+    pub fn deletes_of_all(&self) -> u64 {
+        self.deletes_of_all
+    }
+
+    /// Whether some objects may be kept for some time only.
+    pub fn has_lives(&self) -> bool {
+        self.columns.as_ref().is_some_and(ObjectColumns::has_lives)
+    }
+
+    /// Replaces the contents of `out` by the [lives](Life) of up to `count` references from `start`
+    /// on. Empty where [none ends](Trace::has_lives). Fails like [`Trace::fill`].
+    pub fn fill_lives(&self, start: usize, count: usize, out: &mut Vec<Life>) -> Result<()> {
+        out.clear();
+        let Some(columns) = self.columns.as_ref().filter(|columns| columns.has_lives()) else {
+            return Ok(());
+        };
+        let start = start.min(self.references());
+        let end = start.saturating_add(count).min(self.references());
+        columns.lives(start, end, out)
     }
 
     /// The number of threads; threads are numbered below it.
@@ -238,6 +296,14 @@ impl Trace {
             keys.push(self.keys[block]);
         }
         let mut store = Store::new(self.options.memory_bytes);
+        if let Some(columns) = &mut self.columns {
+            let mut kept = Vec::with_capacity(self.store.references());
+            for number in 0..self.store.chunks() {
+                let chunk = self.store.chunk(number)?;
+                kept.extend(chunk.blocks().iter().map(|&block| marked[block as usize]));
+            }
+            columns.retain(&kept)?;
+        }
         let mut marks = self.marks.iter_mut().peekable();
         let mut done = 0;
         for number in 0..self.store.chunks() {
@@ -271,9 +337,13 @@ impl Trace {
             let chunk = self.store.chunk(number)?;
             let first = (number * CHUNK_REFERENCES) as u64;
             let mut ahead = vec![NO_NEXT_USE; chunk.blocks().len()];
+            let deletes = self.deletes_in(&chunk);
             for (at, &block) in chunk.blocks().iter().enumerate().rev() {
                 let tick = first + at as u64;
-                let next = std::mem::replace(&mut upcoming[block as usize], tick);
+                let is_delete = deletes.get(at) == Some(&true);
+                // What is deleted is not used again before it comes anew.
+                let own = if is_delete { NEVER } else { tick };
+                let next = std::mem::replace(&mut upcoming[block as usize], own);
                 ahead[at] = u32::try_from(next.wrapping_sub(tick)).unwrap_or(NO_NEXT_USE);
             }
             future.push(ahead)?;
@@ -281,9 +351,20 @@ impl Trace {
         Ok(self.future.get_or_init(|| future))
     }
 
+    /// Which references of a chunk are deletes; empty where the trace has none.
+    fn deletes_in(&self, chunk: &Chunk<'_>) -> Vec<bool> {
+        if !self.store.has_deletes() {
+            return Vec::new();
+        }
+        let runs = chunk.runs();
+        runs.flat_map(|(run, range)| std::iter::repeat_n(run.op == Op::Delete, range.len()))
+            .collect()
+    }
+
     /// Replaces the contents of `out` by up to `count` accesses from tick `start` on, fewer at the
     /// end of the trace. Multiples of 8192 are fastest. The cost depends on `needs`: `next` is
-    /// [`NEVER`] unless the future is needed, and `object` and `index` are 0 unless objects are.
+    /// [`NEVER`] unless the future is needed, `object` and `index` are 0 unless objects are, and
+    /// `bytes` and `cost` are 1 unless sizes are.
     ///
     /// Fails if references cannot be read from a temporary file, or next uses cannot be written to
     /// one.
@@ -330,6 +411,8 @@ impl Trace {
                         op: run.op,
                         node: Node(run.node),
                         count: run.count.into(),
+                        cost: 1.0,
+                        bytes: 1,
                     };
                 }
             }
@@ -339,6 +422,11 @@ impl Trace {
                     access.object = Object((key >> 32) as u32);
                     access.index = key as u32;
                 }
+            }
+            if needs.sizes
+                && let Some(columns) = &self.columns
+            {
+                columns.fill(number, part.start, out)?;
             }
             if let Some(future) = future {
                 let ahead = future.get(future.len() - 1 - number)?;

@@ -21,6 +21,7 @@ use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::{Error, Result};
 use crate::intern::Interner;
 use crate::load_options::LoadOptions;
+use crate::object_columns::{ObjectColumns, ObjectRequest};
 use crate::row_range::checked_range;
 use crate::sample::{Sample, Sampler};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
@@ -58,6 +59,10 @@ pub struct TraceBuilder {
     /// References whose blocks are not yet numbered: their keys, and where each run begins.
     keys: Vec<u64>,
     runs: Vec<(usize, Run)>,
+    /// In a trace of objects, what each of these references says of its object.
+    objects: Vec<ObjectRequest>,
+    /// How large each object is when it is first referenced.
+    first_bytes: Vec<u64>,
     /// The numbers of the blocks of a run.
     numbers: Vec<u32>,
     last: LastRequests<Op>,
@@ -93,6 +98,12 @@ impl TraceBuilder {
             store: Store::new(options.memory_bytes),
             blocks_left: Vec::new(),
             sampled: None,
+            columns: options
+                .keep_sizes
+                .then(|| ObjectColumns::new(options.memory_bytes)),
+            distinct_bytes: 0,
+            bytes_of_all: 0,
+            deletes_of_all: 0,
             keys: Vec::new(),
             processes: vec![0],
             objects: Vec::new(),
@@ -114,6 +125,8 @@ impl TraceBuilder {
             block_size: BlockSize::new(options.block_bytes),
             keys: Vec::with_capacity(BATCH_REFERENCES),
             runs: Vec::new(),
+            objects: Vec::new(),
+            first_bytes: Vec::new(),
             numbers: Vec::with_capacity(BATCH_REFERENCES),
             last: LastRequests::default(),
             keeps_lengths: options.keep_lengths && options.sample == Sample::All,
@@ -150,6 +163,33 @@ impl TraceBuilder {
     /// Adds a reference to a block that has only a number, by the only thread and the unknown site.
     #[inline]
     pub fn key(&mut self, id: u64, op: Op) -> Result<()> {
+        // One that has no size makes all others useless.
+        self.trace.columns = None;
+        self.number(id, op)
+    }
+
+    /// Adds a reference to an object that has a number and a size, in the way of
+    /// [`TraceBuilder::key`].
+    #[inline]
+    pub fn object(&mut self, request: &ObjectRequest) -> Result<()> {
+        if self.trace.columns.is_some() {
+            self.objects.push(*request);
+            if request.op == Op::Delete {
+                self.trace.deletes_of_all += 1;
+            } else {
+                let bytes = &mut self.trace.bytes_of_all;
+                *bytes = bytes.saturating_add(request.bytes);
+            }
+        }
+        self.number(request.id, request.op)
+    }
+
+    #[inline]
+    fn number(&mut self, id: u64, op: Op) -> Result<()> {
+        let op = match op {
+            Op::Delete if self.trace.columns.is_none() => Op::Write,
+            op => op,
+        };
         self.bare += 1;
         self.bare_written += u64::from(op == Op::Write);
         self.bare_sequential += u64::from(self.bare_next == Some(id));
@@ -277,11 +317,16 @@ impl TraceBuilder {
             trace.counts.total.merge(of_site);
         }
         trace.keys = self.interner.into_keys();
+        let references = trace.references();
+        let of_all = |columns: &ObjectColumns| columns.len() == references && references > 0;
+        trace.columns = trace.columns.take().filter(of_all);
         if let Some(sampler) = self.sampler {
             let sampled = sampler.sampled();
             trace.sampled = Some(sampled);
             if let Some(inside) = sampler.inside(trace.keys.len()) {
                 trace.keep(&inside)?;
+                let mut is_inside = inside.iter();
+                self.first_bytes.retain(|_| is_inside.next() == Some(&true));
             }
             // With no reference there is no miss either, and scaling up would give a hit ratio of
             // 100 %.
@@ -297,6 +342,10 @@ impl TraceBuilder {
         // appearance is used.
         if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
             trace.keys = (0..trace.keys.len() as u64).collect();
+        }
+        if trace.columns.is_some() {
+            let bytes = self.first_bytes.iter();
+            trace.distinct_bytes = bytes.fold(0, |sum, &bytes| sum.saturating_add(bytes));
         }
         Ok(trace)
     }
@@ -321,7 +370,7 @@ impl TraceBuilder {
         while let Some((start, run)) = runs.next() {
             let end = runs.peek().map_or(self.keys.len(), |(start, _)| *start);
             self.numbers.clear();
-            for &key in &self.keys[start..end] {
+            for (at, &key) in (start..).zip(&self.keys[start..end]) {
                 if let Some(sampler) = &mut self.sampler
                     && !sampler.admits(key)
                 {
@@ -339,11 +388,20 @@ impl TraceBuilder {
                 {
                     sampler.added(key, number);
                 }
+                if let (Some(columns), Some(request)) =
+                    (&mut self.trace.columns, self.objects.get(at))
+                {
+                    columns.push(request)?;
+                    if number as usize == known {
+                        self.first_bytes.push(request.bytes);
+                    }
+                }
                 self.numbers.push(number);
             }
             self.trace.store.append(&self.numbers, run)?;
         }
         self.keys.clear();
+        self.objects.clear();
         Ok(())
     }
 
@@ -480,6 +538,10 @@ impl Sink for TraceBuilder {
 
     fn key(&mut self, id: u64, op: Op) -> Result<()> {
         TraceBuilder::key(self, id, op)
+    }
+
+    fn object(&mut self, request: &ObjectRequest) -> Result<()> {
+        TraceBuilder::object(self, request)
     }
 
     fn request(&mut self, row: &AccessRow) -> Result<()> {

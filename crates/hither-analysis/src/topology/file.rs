@@ -204,7 +204,9 @@ fn bytes(value: &Spanned<Value>) -> Result<u64, Problem> {
                 counted(bytes, "byte")
             )),
             Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-            Size::Percent(_) => Err("a capacity is given in bytes, such as 64GiB".to_owned()),
+            Size::Percent(_) | Size::PercentOfBytes(_) => {
+                Err("a capacity is given in bytes, such as 64GiB".to_owned())
+            }
         }
     })
 }

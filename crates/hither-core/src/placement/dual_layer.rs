@@ -436,7 +436,7 @@ impl Placement for DualLayer {
         self.look(nodes);
         let block = access.block;
         match access.op {
-            Op::Write => return,
+            Op::Write | Op::Delete => return,
             Op::Map if !self.config.mapped => {
                 self.blocks[block.index()].mapped = true;
                 self.reset(block);

@@ -14,7 +14,7 @@ use super::events::{Action, ActionOutcome, Epoch, Region, RegionTier};
 use super::interface::MemoryPlacement;
 use super::nodes::Nodes;
 use crate::access::{Access, Op};
-use crate::ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread};
+use crate::ids::{Block, Node, Object, Process, Slot, Thread};
 use crate::spec::Spec;
 use crate::topology::Topology;
 
@@ -310,17 +310,13 @@ impl PlacementHost {
     fn access(&mut self, touch: PageTouch) -> Access {
         self.accesses += 1;
         Access {
-            tick: self.accesses - 1,
-            next: NEVER,
-            block: touch.block,
             object: touch.object,
             index: touch.index,
-            site: Site(0),
             thread: touch.thread,
             process: touch.process,
             op: Op::Write,
             node: touch.node,
-            count: 1,
+            ..Access::bare(self.accesses - 1, touch.block)
         }
     }
 

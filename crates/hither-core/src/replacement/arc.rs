@@ -11,13 +11,18 @@
 //! - While slots are free (with ghosts present, only after removals from outside) a ghost hit
 //!   promotes its block but does not change `p`: nothing had to be replaced, so nothing was learnt
 //!   about what to replace.
+//!
+//! Of objects with sizes, all lengths are in bytes, and so are the steps of `p`: the paper's times
+//! the size of the object that returns. libCacheSim moves `p` by the paper's numbers, in bytes,
+//! which is next to nothing.
 
 use super::Replacement;
 use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::Slot;
-use crate::list::{Links, List};
+use crate::list::Links;
+use crate::weight::{self, Bytes, Part, Unit, Weight};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,88 +31,107 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Megiddo and Modha, FAST 2003",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::Everywhere(2),
-    build: &|settings, _| Box::new(Arc::new(settings.capacity)),
+    build: &|settings, _| match settings.bytes {
+        None => Box::new(Arc::<Unit>::new(settings.capacity.into())),
+        Some(bytes) => Box::new(Arc::<Bytes>::new(bytes)),
+    },
 };
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Arc {
-    capacity: u32,
+pub struct Arc<W = Unit> {
+    capacity: u64,
     /// The target size of `once`, from 0 to the capacity.
     target: f64,
     slots: Links,
     /// T1 and T2, over slots.
-    once: List,
-    often: List,
+    once: Part,
+    often: Part,
     is_often: Vec<bool>,
     block: Vec<u32>,
-    ghosts: GhostPair,
+    weight: Vec<W>,
+    ghosts: GhostPair<W>,
+    /// Whether the target was adapted for the block that is to come in.
+    adapted: bool,
 }
 
-impl Arc {
-    /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32) -> Self {
+impl<W: Weight> Arc<W> {
+    /// For a cache of `capacity` blocks or bytes.
+    pub fn new(capacity: u64) -> Self {
         Arc {
             capacity,
             target: 0.0,
-            slots: Links::new(capacity as usize),
-            once: List::default(),
-            often: List::default(),
-            is_often: vec![false; capacity as usize],
-            block: vec![0; capacity as usize],
+            slots: Links::default(),
+            once: Part::default(),
+            often: Part::default(),
+            is_often: Vec::new(),
+            block: Vec::new(),
+            weight: Vec::new(),
             ghosts: GhostPair::default(),
+            adapted: false,
         }
     }
 
     fn cut_ghosts(&mut self) {
-        let capacity = self.capacity as usize;
-        self.ghosts.cut(self.once.len(), self.often.len(), capacity);
+        let (once, often) = (self.once.weight(), self.often.weight());
+        self.ghosts.cut(once, often, self.capacity);
     }
 }
 
-impl Replacement for Arc {
+impl<W: Weight> Replacement for Arc<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         if std::mem::replace(&mut self.is_often[slot.index()], true) {
             self.often.touch(&mut self.slots, slot.0);
         } else {
-            self.once.remove(&mut self.slots, slot.0);
-            self.often.push_front(&mut self.slots, slot.0);
+            self.once.remove(&mut self.slots, slot.0, &self.weight);
+            self.often.push_front(&mut self.slots, slot.0, &self.weight);
         }
     }
 
     fn victim(&mut self, incoming: &Access) -> Slot {
         let ghost = self.ghosts.kind(incoming.block.0);
-        self.target = self.ghosts.adapted(ghost, self.target, self.capacity);
-        let once = self.once.len() as f64;
-        let from_once = !self.once.is_empty()
+        if !std::mem::replace(&mut self.adapted, true) {
+            let weight = W::of(incoming);
+            self.target = self
+                .ghosts
+                .adapted(ghost, self.target, self.capacity, weight);
+        }
+        let once = self.once.weight() as f64;
+        let from_once = !self.once.list().is_empty()
             && (once > self.target
                 || (ghost == GhostKind::Often && once == self.target)
-                || self.often.is_empty());
+                || self.often.list().is_empty());
         let (list, kind) = if from_once {
             (&mut self.once, GhostKind::Once)
         } else {
             (&mut self.often, GhostKind::Often)
         };
         let slot = list
-            .pop_back(&mut self.slots)
+            .pop_back(&mut self.slots, &self.weight)
             .expect("a full cache has a block in one of the two lists");
-        self.ghosts.remember(self.block[slot as usize], kind);
+        let weight = self.weight[slot as usize];
+        self.ghosts
+            .remember(self.block[slot as usize], kind, weight);
         Slot(slot)
     }
 
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         let often = self.ghosts.forget(block) != GhostKind::No;
-        self.block[slot.index()] = block;
-        self.is_often[slot.index()] = often;
-        if often {
-            self.often.push_front(&mut self.slots, slot.0);
+        self.adapted = false;
+        weight::set(&mut self.block, slot, block);
+        weight::set(&mut self.is_often, slot, often);
+        weight::set(&mut self.weight, slot, W::of(access));
+        let list = if often {
+            &mut self.often
         } else {
-            self.once.push_front(&mut self.slots, slot.0);
-        }
+            &mut self.once
+        };
+        list.push_front(&mut self.slots, slot.0, &self.weight);
         self.cut_ghosts();
     }
 
@@ -117,38 +141,29 @@ impl Replacement for Arc {
         } else {
             &mut self.once
         };
-        list.remove(&mut self.slots, slot.0);
+        list.remove(&mut self.slots, slot.0, &self.weight);
     }
 
     fn resized(&mut self, capacity: u32) {
-        self.capacity = capacity;
+        self.capacity = capacity.into();
         self.target = self.target.min(f64::from(capacity));
         self.cut_ghosts();
     }
 
     fn check(&self, resident: usize) {
-        self.once.check(&self.slots);
-        self.often.check(&self.slots);
-        assert_eq!(self.once.len() + self.often.len(), resident);
-        assert!(
-            self.once
-                .iter(&self.slots)
-                .all(|slot| !self.is_often[slot as usize])
-        );
-        assert!(
-            self.often
-                .iter(&self.slots)
-                .all(|slot| self.is_often[slot as usize])
-        );
-        assert!((0.0..=f64::from(self.capacity)).contains(&self.target));
-        let slots = self
-            .once
-            .iter(&self.slots)
-            .chain(self.often.iter(&self.slots));
+        self.once.check(&self.slots, &self.weight);
+        self.often.check(&self.slots, &self.weight);
+        let (once, often) = (self.once.list(), self.often.list());
+        assert_eq!(once.len() + often.len(), resident);
+        let is_often = |slot: u32| self.is_often[slot as usize];
+        assert!(!once.iter(&self.slots).any(is_often));
+        assert!(often.iter(&self.slots).all(is_often));
+        assert!((0.0..=self.capacity as f64).contains(&self.target));
+        let slots = once.iter(&self.slots).chain(often.iter(&self.slots));
         self.ghosts.check(
-            self.once.len(),
-            self.often.len(),
-            self.capacity as usize,
+            self.once.weight(),
+            self.often.weight(),
+            self.capacity,
             slots.map(|slot| self.block[slot as usize]),
         );
     }

@@ -15,6 +15,7 @@ use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::weight::Unit;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -23,6 +24,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Bansal and Modha, FAST 2004",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, _| Box::new(Car::new(settings.capacity)),
@@ -62,8 +64,8 @@ impl Car {
     }
 
     fn cut_ghosts(&mut self) {
-        let capacity = self.capacity as usize;
-        self.ghosts.cut(self.once.len(), self.often.len(), capacity);
+        let (once, often) = (self.once.len() as u64, self.often.len() as u64);
+        self.ghosts.cut(once, often, self.capacity.into());
     }
 }
 
@@ -93,7 +95,8 @@ impl Replacement for Car {
                 } else {
                     GhostKind::Often
                 };
-                self.ghosts.remember(self.block_of[slot as usize], kind);
+                self.ghosts
+                    .remember(self.block_of[slot as usize], kind, Unit);
                 return Slot(slot);
             }
         }
@@ -102,7 +105,9 @@ impl Replacement for Car {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         let ghost = self.ghosts.kind(block);
-        self.target = self.ghosts.adapted(ghost, self.target, self.capacity);
+        self.target = self
+            .ghosts
+            .adapted(ghost, self.target, self.capacity.into(), Unit);
         self.block_of[slot.index()] = block;
         self.referenced[slot.index()] = false;
         self.is_often[slot.index()] = ghost != GhostKind::No;
@@ -143,9 +148,9 @@ impl Replacement for Car {
             .iter(&self.links)
             .chain(self.often.iter(&self.links));
         self.ghosts.check(
-            self.once.len(),
-            self.often.len(),
-            self.capacity as usize,
+            self.once.len() as u64,
+            self.often.len() as u64,
+            self.capacity.into(),
             slots.map(|slot| self.block_of[slot as usize]),
         );
     }

@@ -18,6 +18,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::weight;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,6 +27,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Corbató, MIT Project MAC, 1968",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
@@ -84,7 +86,8 @@ impl Replacement for Clock {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
-        self.rounds[slot.index()] = 0;
+        weight::set(&mut self.rounds, slot, 0);
+        self.links.cover(slot.0);
         self.circle.push_front(&mut self.links, slot.0);
     }
 

@@ -46,6 +46,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         processes: true,
         ..Needs::NOTHING
     },
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(3),
     build: &build,

@@ -33,6 +33,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Smaragdakis, Kaplan and Wilson, SIGMETRICS 1999",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &build,

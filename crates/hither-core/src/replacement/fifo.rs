@@ -16,6 +16,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, _| Box::new(Fifo::new(settings.capacity)),
@@ -53,6 +54,7 @@ impl Replacement for Fifo {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.links.cover(slot.0);
         self.age.push_front(&mut self.links, slot.0);
     }
 

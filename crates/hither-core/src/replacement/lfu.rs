@@ -15,6 +15,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::weight;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -23,6 +24,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, _| Box::new(Lfu::new(settings.capacity)),
@@ -134,6 +136,8 @@ impl Replacement for Lfu {
                 group
             }
         };
+        weight::set(&mut self.group, slot, group);
+        self.slots.cover(slot.0);
         self.join(slot, group);
     }
 

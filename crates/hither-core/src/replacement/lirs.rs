@@ -36,6 +36,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Jiang and Zhang, SIGMETRICS 2002",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &build,

@@ -37,6 +37,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         0.0..=1.0,
     )],
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| Box::new(Lrfu::new(settings.capacity, values.real(0))),

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Denning, CACM 11(5), 1968",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::Everywhere(1),
     build: &|settings, _| Box::new(Lru::new(settings.capacity)),
@@ -55,6 +56,7 @@ impl Replacement for Lru {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.links.cover(slot.0);
         self.recency.push_front(&mut self.links, slot.0);
     }
 

@@ -35,6 +35,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "O'Neil, O'Neil and Weikum, SIGMOD 1993",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &build,

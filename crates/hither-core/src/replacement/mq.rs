@@ -32,6 +32,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Zhou, Philbin and Li, USENIX ATC 2001",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &build,

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Chou and DeWitt, VLDB 1985",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, _| Box::new(Mru::new(settings.capacity)),
@@ -56,6 +57,7 @@ impl Replacement for Mru {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.links.cover(slot.0);
         self.recency.push_front(&mut self.links, slot.0);
     }
 

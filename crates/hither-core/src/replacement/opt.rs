@@ -25,6 +25,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         future: true,
         ..Needs::NOTHING
     },
+    takes_sizes: true,
     live: &[],
     compared: Compared::Everywhere(6),
     build: &|_, _| Box::new(Opt::new()),

@@ -71,6 +71,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         sites: true,
         ..Needs::NOTHING
     },
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(5),
     build: &build,

@@ -11,6 +11,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::Slot;
 use crate::random::Random as Generator;
+use crate::weight;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -19,6 +20,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
@@ -66,7 +68,7 @@ impl Replacement for Random {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
-        self.place[slot.index()] = self.members.len() as u32;
+        weight::set(&mut self.place, slot, self.members.len() as u32);
         self.members.push(slot.0);
     }
 

@@ -25,7 +25,8 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
-use crate::list::{Links, List};
+use crate::list::Links;
+use crate::weight::{self, Bytes, Part, Unit, Weight};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -34,6 +35,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| {
@@ -41,11 +43,15 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
             small: values.real(0),
             ghost: values.real(1),
         };
-        Box::new(S3Fifo::new(
-            settings.capacity,
-            shares,
-            values.count(2) as u8,
-        ))
+        let threshold = values.count(2) as u8;
+        match settings.bytes {
+            None => Box::new(S3Fifo::<Unit>::new(
+                settings.capacity.into(),
+                shares,
+                threshold,
+            )),
+            Some(bytes) => Box::new(S3Fifo::<Bytes>::new(bytes, shares, threshold)),
+        }
     },
 };
 
@@ -85,55 +91,65 @@ pub struct S3FifoShares {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct S3Fifo {
+pub struct S3Fifo<W = Unit> {
     shares: S3FifoShares,
     threshold: u8,
-    small_max: u32,
-    main_max: u32,
-    ghosts_max: u32,
-    small: List,
-    main: List,
+    small_max: u64,
+    main_max: u64,
+    ghosts_max: u64,
+    small: Part,
+    main: Part,
     links: Links,
     is_main: Vec<bool>,
     /// By slot, the uses since it came in or last passed the end of its queue.
     uses: Vec<u8>,
     block: Vec<Block>,
-    ghosts: GhostList,
+    weight: Vec<W>,
+    ghosts: GhostList<W>,
     full_once: bool,
 }
 
-impl S3Fifo {
-    /// For a cache of `capacity` blocks; `threshold` uses take a block to the main queue.
-    pub fn new(capacity: u32, shares: S3FifoShares, threshold: u8) -> Self {
+impl<W: Weight> S3Fifo<W> {
+    /// For a cache of `capacity` blocks or bytes; `threshold` uses take a block to the main queue.
+    pub fn new(capacity: u64, shares: S3FifoShares, threshold: u8) -> Self {
         let mut policy = S3Fifo {
             shares,
             threshold,
             small_max: 0,
             main_max: 0,
             ghosts_max: 0,
-            small: List::default(),
-            main: List::default(),
-            links: Links::new(capacity as usize),
-            is_main: vec![false; capacity as usize],
-            uses: vec![0; capacity as usize],
-            block: vec![Block(0); capacity as usize],
+            small: Part::default(),
+            main: Part::default(),
+            links: Links::default(),
+            is_main: Vec::new(),
+            uses: Vec::new(),
+            block: Vec::new(),
+            weight: Vec::new(),
             ghosts: GhostList::default(),
             full_once: false,
         };
-        policy.resized(capacity);
+        policy.divide(capacity);
         policy
+    }
+
+    fn divide(&mut self, capacity: u64) {
+        self.small_max = share(capacity, self.shares.small);
+        self.main_max = capacity - self.small_max;
+        self.ghosts_max = share(capacity, self.shares.ghost);
+        self.ghosts.cut(self.ghosts_max);
     }
 
     /// Evicts from the small queue, moving on those that were used often enough; none if all were.
     fn evict_small(&mut self) -> Option<u32> {
-        while let Some(slot) = self.small.pop_back(&mut self.links) {
+        while let Some(slot) = self.small.pop_back(&mut self.links, &self.weight) {
             if self.uses[slot as usize] < self.threshold {
-                self.ghosts.push(self.block[slot as usize]);
+                let weight = self.weight[slot as usize];
+                self.ghosts.push(self.block[slot as usize], weight);
                 return Some(slot);
             }
             self.uses[slot as usize] = 0;
             self.is_main[slot as usize] = true;
-            self.main.push_front(&mut self.links, slot);
+            self.main.push_front(&mut self.links, slot, &self.weight);
         }
         None
     }
@@ -147,41 +163,54 @@ impl S3Fifo {
     }
 
     fn enter(&mut self, slot: Slot, is_main: bool) {
-        self.is_main[slot.index()] = is_main;
+        weight::set(&mut self.is_main, slot, is_main);
         let queue = if is_main {
             &mut self.main
         } else {
             &mut self.small
         };
-        queue.push_front(&mut self.links, slot.0);
+        queue.push_front(&mut self.links, slot.0, &self.weight);
     }
 
     fn evict_main(&mut self) -> u32 {
         loop {
             let slot = self
                 .main
-                .pop_back(&mut self.links)
+                .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
             match self.uses[slot as usize].min(ROUNDS_MAX) {
                 0 => return slot,
                 uses => self.uses[slot as usize] = uses - 1,
             }
-            self.main.push_front(&mut self.links, slot);
+            self.main.push_front(&mut self.links, slot, &self.weight);
         }
+    }
+
+    /// A block comes in, with so many uses. Returns whether it was a ghost.
+    fn come_in(&mut self, slot: Slot, access: &Access, uses: u8) -> bool {
+        weight::set(&mut self.uses, slot, uses);
+        weight::set(&mut self.block, slot, access.block);
+        weight::set(&mut self.weight, slot, W::of(access));
+        self.forget_ghost(access.block)
     }
 }
 
-impl Replacement for S3Fifo {
+impl<W: Weight> Replacement for S3Fifo<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         let uses = &mut self.uses[slot.index()];
         *uses = uses.saturating_add(1);
     }
 
+    /// As in libCacheSim, an object larger than the small queue is not brought in.
+    fn admits(&mut self, incoming: &Access) -> bool {
+        incoming.bytes <= self.small_max
+    }
+
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         self.full_once = true;
-        let small = if self.main.len() > self.main_max as usize {
+        let small = if self.main.weight() > self.main_max {
             None
         } else {
             self.evict_small()
@@ -191,17 +220,13 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, access: &Access) {
-        self.uses[slot.index()] = 0;
-        self.block[slot.index()] = access.block;
-        let known = self.forget_ghost(access.block);
-        let is_main = known || !self.full_once && self.small.len() >= self.small_max as usize;
+        let known = self.come_in(slot, access, 0);
+        let is_main = known || !self.full_once && self.small.weight() >= self.small_max;
         self.enter(slot, is_main);
     }
 
     fn moved_in(&mut self, slot: Slot, access: &Access) {
-        self.uses[slot.index()] = 1;
-        self.block[slot.index()] = access.block;
-        self.forget_ghost(access.block);
+        self.come_in(slot, access, 1);
         self.enter(slot, true);
     }
 
@@ -211,28 +236,22 @@ impl Replacement for S3Fifo {
         } else {
             &mut self.small
         };
-        queue.remove(&mut self.links, slot.0);
+        queue.remove(&mut self.links, slot.0, &self.weight);
     }
 
     fn resized(&mut self, capacity: u32) {
-        self.small_max = share(capacity, self.shares.small);
-        self.main_max = capacity - self.small_max;
-        self.ghosts_max = share(capacity, self.shares.ghost);
-        self.ghosts.cut(self.ghosts_max);
+        self.divide(capacity.into());
     }
 
     fn check(&self, resident: usize) {
-        self.small.check(&self.links);
-        self.main.check(&self.links);
-        assert_eq!(self.small.len() + self.main.len(), resident);
-        let mut small = self.small.iter(&self.links);
-        assert!(small.all(|slot| !self.is_main[slot as usize]));
-        let mut main = self.main.iter(&self.links);
-        assert!(main.all(|slot| self.is_main[slot as usize]));
-        let slots = self
-            .small
-            .iter(&self.links)
-            .chain(self.main.iter(&self.links));
+        self.small.check(&self.links, &self.weight);
+        self.main.check(&self.links, &self.weight);
+        let (small, main) = (self.small.list(), self.main.list());
+        assert_eq!(small.len() + main.len(), resident);
+        let is_main = |slot: u32| self.is_main[slot as usize];
+        assert!(!small.iter(&self.links).any(is_main));
+        assert!(main.iter(&self.links).all(is_main));
+        let slots = small.iter(&self.links).chain(main.iter(&self.links));
         self.ghosts
             .check(self.ghosts_max, slots.map(|slot| self.block[slot as usize]));
     }
@@ -250,7 +269,7 @@ mod tests {
             ghost: 0.9,
         };
         for moves in [false, true] {
-            let mut policy = S3Fifo::new(10, shares, 2);
+            let mut policy = S3Fifo::<Unit>::new(10, shares, 2);
             let access = |block: u32| Access::bare(0, Block(block));
             for slot in 0..10 {
                 policy.inserted(Slot(slot), &access(slot));

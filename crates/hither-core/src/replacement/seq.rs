@@ -36,6 +36,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         objects: true,
         ..Needs::NOTHING
     },
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &build,

@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
+use crate::weight;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -20,6 +21,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Zhang et al., NSDI 2024",
     params: &[],
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, _| Box::new(Sieve::new(settings.capacity)),
@@ -71,7 +73,8 @@ impl Replacement for Sieve {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
-        self.used[slot.index()] = false;
+        weight::set(&mut self.used, slot, false);
+        self.links.cover(slot.0);
         self.age.push_back(&mut self.links, slot.0);
     }
 

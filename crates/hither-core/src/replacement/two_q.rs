@@ -18,7 +18,8 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
-use crate::list::{Links, List};
+use crate::list::Links;
+use crate::weight::{self, Bytes, Part, Unit, Weight};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -27,6 +28,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Johnson and Shasha, VLDB 1994",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| {
@@ -34,7 +36,10 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
             kin: values.real(0),
             kout: values.real(1),
         };
-        Box::new(TwoQ::new(settings.capacity, shares))
+        match settings.bytes {
+            None => Box::new(TwoQ::<Unit>::new(settings.capacity.into(), shares)),
+            Some(bytes) => Box::new(TwoQ::<Bytes>::new(bytes, shares)),
+        }
     },
 };
 
@@ -64,41 +69,49 @@ pub struct TwoQShares {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct TwoQ {
+pub struct TwoQ<W = Unit> {
     shares: TwoQShares,
-    kin: u32,
-    kout: u32,
+    kin: u64,
+    kout: u64,
     /// A1in.
-    new: List,
+    new: Part,
     /// Am.
-    main: List,
+    main: Part,
     links: Links,
     is_main: Vec<bool>,
     block: Vec<Block>,
+    weight: Vec<W>,
     /// A1out.
-    ghosts: GhostList,
+    ghosts: GhostList<W>,
 }
 
-impl TwoQ {
-    /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, shares: TwoQShares) -> Self {
+impl<W: Weight> TwoQ<W> {
+    /// For a cache of `capacity` blocks or bytes.
+    pub fn new(capacity: u64, shares: TwoQShares) -> Self {
         let mut policy = TwoQ {
             shares,
             kin: 0,
             kout: 0,
-            new: List::default(),
-            main: List::default(),
-            links: Links::new(capacity as usize),
-            is_main: vec![false; capacity as usize],
-            block: vec![Block(0); capacity as usize],
+            new: Part::default(),
+            main: Part::default(),
+            links: Links::default(),
+            is_main: Vec::new(),
+            block: Vec::new(),
+            weight: Vec::new(),
             ghosts: GhostList::default(),
         };
-        policy.resized(capacity);
+        policy.divide(capacity);
         policy
+    }
+
+    fn divide(&mut self, capacity: u64) {
+        self.kin = share(capacity, self.shares.kin);
+        self.kout = share(capacity, self.shares.kout);
+        self.ghosts.cut(self.kout);
     }
 }
 
-impl Replacement for TwoQ {
+impl<W: Weight> Replacement for TwoQ<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         if self.is_main[slot.index()] {
@@ -108,15 +121,16 @@ impl Replacement for TwoQ {
 
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
-        if self.new.len() > self.kin as usize || self.main.is_empty() {
+        if self.new.weight() > self.kin || self.main.list().is_empty() {
             let slot = self
                 .new
-                .pop_back(&mut self.links)
+                .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
-            self.ghosts.push(self.block[slot as usize]);
+            let weight = self.weight[slot as usize];
+            self.ghosts.push(self.block[slot as usize], weight);
             Slot(slot)
         } else {
-            let slot = self.main.pop_back(&mut self.links);
+            let slot = self.main.pop_back(&mut self.links, &self.weight);
             Slot(slot.expect("it is not empty"))
         }
     }
@@ -125,10 +139,11 @@ impl Replacement for TwoQ {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let known = self.ghosts.take(access.block);
         self.ghosts.cut(self.kout);
-        self.block[slot.index()] = access.block;
-        self.is_main[slot.index()] = known;
+        weight::set(&mut self.block, slot, access.block);
+        weight::set(&mut self.weight, slot, W::of(access));
+        weight::set(&mut self.is_main, slot, known);
         let list = if known { &mut self.main } else { &mut self.new };
-        list.push_front(&mut self.links, slot.0);
+        list.push_front(&mut self.links, slot.0, &self.weight);
     }
 
     fn removed(&mut self, slot: Slot) {
@@ -137,27 +152,22 @@ impl Replacement for TwoQ {
         } else {
             &mut self.new
         };
-        list.remove(&mut self.links, slot.0);
+        list.remove(&mut self.links, slot.0, &self.weight);
     }
 
     fn resized(&mut self, capacity: u32) {
-        self.kin = share(capacity, self.shares.kin);
-        self.kout = share(capacity, self.shares.kout);
-        self.ghosts.cut(self.kout);
+        self.divide(capacity.into());
     }
 
     fn check(&self, resident: usize) {
-        self.new.check(&self.links);
-        self.main.check(&self.links);
-        assert_eq!(self.new.len() + self.main.len(), resident);
-        let mut new = self.new.iter(&self.links);
-        assert!(new.all(|slot| !self.is_main[slot as usize]));
-        let mut main = self.main.iter(&self.links);
-        assert!(main.all(|slot| self.is_main[slot as usize]));
-        let slots = self
-            .new
-            .iter(&self.links)
-            .chain(self.main.iter(&self.links));
+        self.new.check(&self.links, &self.weight);
+        self.main.check(&self.links, &self.weight);
+        let (new, main) = (self.new.list(), self.main.list());
+        assert_eq!(new.len() + main.len(), resident);
+        let is_main = |slot: u32| self.is_main[slot as usize];
+        assert!(!new.iter(&self.links).any(is_main));
+        assert!(main.iter(&self.links).all(is_main));
+        let slots = new.iter(&self.links).chain(main.iter(&self.links));
         self.ghosts
             .check(self.kout, slots.map(|slot| self.block[slot as usize]));
     }

@@ -51,6 +51,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         objects: true,
         ..Needs::NOTHING
     },
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(4),
     build: &build,

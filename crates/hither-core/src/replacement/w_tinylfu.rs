@@ -29,6 +29,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
     params: PARAMS,
     needs: Needs::NOTHING,
+    takes_sizes: false,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: &|settings, values| {
@@ -193,7 +194,7 @@ impl Replacement for WTinyLfu {
     }
 
     fn resized(&mut self, capacity: u32) {
-        let window = share(capacity, self.config.window);
+        let window = share(capacity.into(), self.config.window) as u32;
         self.window_max = window as usize;
         self.protected_max = (f64::from(capacity - window) * self.config.protected) as usize;
         self.sketch

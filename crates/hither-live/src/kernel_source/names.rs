@@ -5,6 +5,8 @@
 //! mounts, which are read for each namespace (and root in it), and again when a file is new, at
 //! most twenty times a second. Only /proc is asked, and where the layers of overlays are.
 //!
+//! What is mounted in its namespace alone is found here through its root in /proc.
+//!
 //! A process may end before its events are taken. So its namespace is remembered from when it was
 //! looked up, and that of its parent when it is forked.
 
@@ -80,6 +82,12 @@ struct Seen {
     read: Periodic,
 }
 
+/// How a file is reached that only a process sees, as long as it lives.
+fn through(process: Pid, seen: &Path) -> PathBuf {
+    let root = PathBuf::from(format!("/proc/{process}/root"));
+    root.join(seen.strip_prefix("/").unwrap_or(seen))
+}
+
 /// See the module.
 pub(super) struct Names {
     here: Mounts,
@@ -141,21 +149,26 @@ impl Names {
             return FileName::same(Path::new("...").join(below_root));
         }
         let here = self.here(device, &below_root, now_ns);
-        match self.seen_by(process, device, &below_root, now_ns) {
-            Some(seen) => FileName { seen, here },
-            None => FileName::same(here),
+        let seen = self.seen_by(process, device, &below_root, now_ns);
+        match (seen, here) {
+            (Some(seen), Some(here)) => FileName { seen, here },
+            (Some(seen), None) => FileName {
+                here: through(process, &seen),
+                seen,
+            },
+            (None, Some(here)) => FileName::same(here),
+            // Of a container whose process has ended, or of a disk that is no longer mounted.
+            (None, None) => FileName::same(Path::new("(elsewhere)").join(below_root)),
         }
     }
 
     /// Where a file is here. File systems may be mounted meanwhile.
-    fn here(&mut self, device: Device, below_root: &Path, now_ns: u64) -> PathBuf {
-        let mut found = self.here.path(device, below_root);
-        if found.is_none() {
+    fn here(&mut self, device: Device, below_root: &Path, now_ns: u64) -> Option<PathBuf> {
+        let found = self.here.path(device, below_root);
+        found.or_else(|| {
             self.read_here(now_ns);
-            found = self.here.path(device, below_root);
-        }
-        // Of a container whose process has ended, or of a disk that is not mounted here.
-        found.unwrap_or_else(|| Path::new("(elsewhere)").join(below_root))
+            self.here.path(device, below_root)
+        })
     }
 
     /// Reads what is mounted here, if that was not done just now.
@@ -226,15 +239,12 @@ mod tests {
 
     use super::*;
 
-    /// A process in a mount namespace of its own, which sees `a` as `b`. None if there can be none.
-    fn elsewhere(folder: &Path) -> Option<Child> {
+    /// A process in a mount namespace of its own, after a command that mounts something there. None
+    /// if there can be none.
+    fn elsewhere(folder: &Path, mount: &str) -> Option<Child> {
+        let script = format!("{mount} && echo done && exec cat");
         let mut child = Command::new("unshare")
-            .args([
-                "--mount",
-                "sh",
-                "-c",
-                "mount --bind a b && echo done && exec cat",
-            ])
+            .args(["--mount", "sh", "-c", &script])
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -265,7 +275,7 @@ mod tests {
         if here.as_ref() != Some(&file) {
             return skip_on_this_machine("it is another file system than that of the root");
         }
-        let Some(mut process) = elsewhere(folder) else {
+        let Some(mut process) = elsewhere(folder, "mount --bind a b") else {
             return skip_on_this_machine("no mount namespace can be made");
         };
         let pid = Pid::of(&process);
@@ -285,5 +295,28 @@ mod tests {
         names.forget(child);
         let name = names.of(child, device, Some(below.to_owned()), false, 0);
         assert_eq!(name.seen, file);
+    }
+
+    #[test]
+    fn what_only_a_process_sees_is_found_through_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        let own = folder.join("own");
+        fs::create_dir(&own).expect("created");
+        let mount = "mount -t tmpfs none own && echo here > own/x";
+        let Some(mut process) = elsewhere(folder, mount) else {
+            return skip_on_this_machine("no mount namespace can be made");
+        };
+        let pid = Pid::of(&process);
+        let there = fs::metadata(through(pid, &own.join("x"))).expect("it is there");
+        let device = Device::new(libc::major(there.dev()), libc::minor(there.dev()));
+        let mut names = Names::new();
+        let name = names.of(pid, device, Some("x".into()), false, 0);
+        assert_eq!(name.seen, own.join("x"));
+        assert_eq!(fs::read(&name.here).expect("read"), b"here\n");
+        drop(process.stdin.take());
+        process.wait().expect("waited for");
+        let unknown = names.of(Pid::own(), device, Some("x".into()), false, 0);
+        assert_eq!(unknown, FileName::same("(elsewhere)/x".into()));
     }
 }

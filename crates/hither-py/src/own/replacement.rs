@@ -34,6 +34,7 @@ pub(crate) fn replacement(class: &Bound<'_, PyAny>) -> PyResult<Spec> {
                 objects: !left,
                 ..Needs::NOTHING
             },
+            takes_sizes: false,
             live: &[],
             compared: Compared::ByName,
             build: Box::leak(Box::new(build)),

@@ -32,10 +32,7 @@ fn simulated(references: &InMemory, cache_blocks: u32) -> (Reads, Vec<bool>) {
     let files = Files::of(references);
     let mut readahead = Readahead::new(&files, WINDOW, cache_blocks);
     let spec: Spec = "lru".parse().expect("a policy");
-    let mut policy = spec.build(&ReplacementSettings {
-        capacity: cache_blocks,
-        sites: &[],
-    });
+    let mut policy = spec.build(&ReplacementSettings::new(cache_blocks));
     let mut residency = Residency::new(cache_blocks, 0);
     let mut missed = Vec::new();
     for access in references.accesses() {

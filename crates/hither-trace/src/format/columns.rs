@@ -1,6 +1,7 @@
 //! Delimited text whose columns the user names: `columns{key=3,size=4,time=1,op=2}`. A column is
 //! counted from 1, or it has the name that the first line gives it. Each line is one reference to
-//! its key, of any size, or as many as a column of counts says.
+//! its key, or as many as a column of counts says. Times and times to live (`ttl`) are in seconds;
+//! `cost` is what an object costs to get.
 //!
 //! It is chosen by what it is to be read as, so there is nothing to recognise, and it is no format
 //! of the registry. But a first line that was skipped as names and is a record would be lost
@@ -32,6 +33,8 @@ pub struct NamedColumns {
     key: Column,
     hexadecimal: bool,
     size: Option<Column>,
+    ttl: Option<Column>,
+    cost: Option<Column>,
     time: Option<Column>,
     op: Option<Column>,
     count: Option<Column>,
@@ -76,7 +79,15 @@ impl NamedColumns {
     }
 
     fn of(inner: &str) -> std::result::Result<NamedColumns, String> {
-        let [mut key, mut size, mut time, mut op, mut count] = [const { None }; 5];
+        let [
+            mut key,
+            mut size,
+            mut ttl,
+            mut cost,
+            mut time,
+            mut op,
+            mut count,
+        ] = [const { None }; 7];
         let (mut hexadecimal, mut header, mut delimiter) = (false, None, None);
         for setting in inner.split(',') {
             let (name, value) = setting
@@ -86,6 +97,8 @@ impl NamedColumns {
             let place = match name {
                 "key" => &mut key,
                 "size" => &mut size,
+                "ttl" => &mut ttl,
+                "cost" => &mut cost,
                 "time" => &mut time,
                 "op" => &mut op,
                 "count" => &mut count,
@@ -100,7 +113,8 @@ impl NamedColumns {
                 "header" | "delimiter" => return Err(format!("{name} is named twice")),
                 _ => {
                     return Err(format!(
-                        "{name:?} is none of key, size, time, op, count, header and delimiter"
+                        "{name:?} is none of key, size, ttl, cost, time, op, count, header and \
+                         delimiter"
                     ));
                 }
             };
@@ -119,6 +133,8 @@ impl NamedColumns {
             key: key.ok_or("no key is named")?,
             hexadecimal,
             size,
+            ttl,
+            cost,
             time,
             op,
             count,
@@ -150,6 +166,8 @@ impl NamedColumns {
     fn roles(&self) -> impl Iterator<Item = (&'static str, &Column)> {
         let others = [
             ("size", &self.size),
+            ("ttl", &self.ttl),
+            ("cost", &self.cost),
             ("time", &self.time),
             ("op", &self.op),
             ("count", &self.count),
@@ -213,6 +231,8 @@ impl NamedColumns {
             hexadecimal: self.hexadecimal,
             time: place_of(&self.time)?,
             size: place_of(&self.size)?,
+            ttl: place_of(&self.ttl)?,
+            cost: place_of(&self.cost)?,
             op: place_of(&self.op)?,
             repeats: place_of(&self.count)?,
         };
@@ -370,7 +390,7 @@ mod tests {
             ("columns{key=0}", "columns are counted from 1"),
             ("columns{key=1,key=2}", "key is named twice"),
             ("columns{key=1,size=1}", "column 1 is named twice"),
-            ("columns{key=1,ttl=2}", "\"ttl\" is none of"),
+            ("columns{key=1,id=2}", "\"id\" is none of"),
             ("columns{key=,size=1}", "a column is missing"),
             (
                 "columns{key=a,header=no}",

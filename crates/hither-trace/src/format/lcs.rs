@@ -5,13 +5,15 @@
 //! - of 1024 bytes, with records of versions 1 and 2;
 //! - of 1024 bytes, with a format string of Python's struct, which describes the records (2024).
 //!
-//! Each record is one reference, of any size. That the header tells the truth is checked where that
+//! Each record is one reference to an object of that size. Times and times to live are in
+//! seconds. That the header tells the truth is checked where that
 //! takes no memory: there are as many records as it says, and each next access is among them.
 
 use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
 use crate::error::{Error, Result};
+use crate::object_columns::ObjectRequest;
 use crate::sink::Sink;
 use crate::source::{Head, Input};
 
@@ -40,6 +42,8 @@ struct Field {
 #[derive(Debug)]
 struct Layout {
     bytes: usize,
+    time: Option<Field>,
+    ttl: Option<Field>,
     object: Field,
     size: Option<Field>,
     op: Option<Field>,
@@ -59,8 +63,12 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
         for (at, bytes) in found.records().enumerate() {
             count += 1;
             let record = record(&header, count, bytes);
-            let (object, op) = record.map_err(|problem| found.error(at, problem))?;
-            sink.key(object, op)?;
+            let request = record.map_err(|problem| found.error(at, problem))?;
+            if header.layout.size.is_some() {
+                sink.object(&request)?;
+            } else {
+                sink.key(request.id, request.op)?;
+            }
         }
     }
     if count != header.records {
@@ -111,9 +119,12 @@ fn versioned(header: &[u8], version_max: u64) -> Result<Header, String> {
         0..=3 => 0,
         version => 1 << (version - 4),
     };
+    let time = Some(field(0, 4, false));
     let layout = match version {
         1 => Layout {
             bytes: 24,
+            time,
+            ttl: None,
             object: field(4, 8, false),
             size: Some(field(12, 4, false)),
             op: None,
@@ -121,6 +132,8 @@ fn versioned(header: &[u8], version_max: u64) -> Result<Header, String> {
         },
         2 => Layout {
             bytes: 28,
+            time,
+            ttl: None,
             object: field(4, 8, false),
             size: Some(field(12, 4, false)),
             op: Some(field(16, 1, false)),
@@ -128,6 +141,8 @@ fn versioned(header: &[u8], version_max: u64) -> Result<Header, String> {
         },
         _ => Layout {
             bytes: 36 + 4 * features,
+            time,
+            ttl: Some(field(24, 4, true)),
             object: field(4, 8, false),
             size: Some(field(12, 8, true)),
             op: Some(field(20, 1, false)),
@@ -186,6 +201,8 @@ fn described(header: &[u8]) -> Result<Header, String> {
     Ok(Header {
         layout: Layout {
             bytes: at,
+            time: field(250)?,
+            ttl: field(254)?,
             object: field(248)?.ok_or("no field is the object")?,
             size: field(249)?,
             op: field(253)?,
@@ -204,8 +221,8 @@ fn records(header: &[u8], at: usize) -> Result<u64, String> {
     Ok(records)
 }
 
-/// The object and the op of a record, which is the one of this number, from 1.
-fn record(header: &Header, number: u64, bytes: &[u8]) -> Result<(u64, Op), String> {
+/// What a record says, which is the one of this number, from 1.
+fn record(header: &Header, number: u64, bytes: &[u8]) -> Result<ObjectRequest, String> {
     let layout = &header.layout;
     if let Some(size) = layout.size
         && size.is_signed
@@ -225,11 +242,22 @@ fn record(header: &Header, number: u64, bytes: &[u8]) -> Result<(u64, Op), Strin
     let op = match layout.op.map(|op| op.signed(bytes)) {
         // None is known; get, gets, read.
         None | Some(0 | 1 | 2 | 12) => Op::Read,
+        Some(9) => Op::Delete,
         // From set to decr, write, update.
         Some(3..=11 | 13 | 14) => Op::Write,
         Some(other) => return Err(format!("an op of {other}")),
     };
-    Ok((layout.object.signed(bytes).cast_unsigned(), op))
+    let unsigned = |field: Field| field.signed(bytes).cast_unsigned();
+    let time = layout.time.map_or(0, unsigned);
+    let ttl = layout
+        .ttl
+        .map_or(0, |ttl| ttl.signed(bytes).max(0).cast_unsigned());
+    Ok(ObjectRequest {
+        op,
+        time_ns: time.saturating_mul(1_000_000_000),
+        ttl_ns: ttl.saturating_mul(1_000_000_000),
+        ..ObjectRequest::read(unsigned(layout.object), layout.size.map_or(0, unsigned))
+    })
 }
 
 impl Field {

@@ -3,7 +3,8 @@
 //! line; here the names define them. Fields are separated by commas, semicolons, tabs or bars, as
 //! in the first line.
 //!
-//! Each line is one reference to its object, of any size, or as many as CacheLib's `op_count` says.
+//! Each line is one reference to its object, or as many as CacheLib's `op_count` says. Times and
+//! times to live (`ttl`) are in seconds, sizes in bytes; `cost` is what the object costs to get.
 //! A column of ops separates reads from writes. `id` is the object only where no other column names
 //! one: beside a `key` it numbers the lines. Unknown columns are ignored, and so is
 //! `next_access_vtime`: next uses are computed from the references.
@@ -65,6 +66,8 @@ const SIZE: &[&str] = &[
     "bytes",
     "response_size",
 ];
+const TTL: &[&str] = &["ttl"];
+const COST: &[&str] = &["cost"];
 const OP: &[&str] = &["op", "opcode", "operation", "cmd"];
 
 const NO_OBJECT: &str =
@@ -96,6 +99,8 @@ fn columns_of(header: &[u8]) -> Parsed<Columns> {
         hexadecimal: false,
         time: first(TIME),
         size: first(SIZE),
+        ttl: first(TTL),
+        cost: first(COST),
         op: only(OP)?,
         repeats: only(REPEATS)?,
     })

@@ -2,13 +2,12 @@
 //! u32 size, i64 next`. `next` is the number, from 1, of the next record of the object; -1 (in some
 //! tools the largest number) if there is none.
 //!
-//! Each record is one reference, of any size. Next uses are computed from the references, so a
+//! Each record is one reference to an object of that size. Times are in seconds. Next uses are computed from the references, so a
 //! wrong `next` has no effect.
-
-use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
+use crate::object_columns::ObjectRequest;
 use crate::sink::Sink;
 use crate::source::{Head, Input};
 
@@ -30,20 +29,22 @@ const TRACE_RECORDS_MAX: usize = 1 << 40;
 struct Record {
     time: u32,
     object: u64,
+    bytes: u32,
     next: i64,
 }
 
 impl Record {
     fn of(bytes: &[u8; RECORD_BYTES]) -> Record {
-        let [time, low, high, _size, next_low, next_high] = *bytes.as_chunks::<4>().0 else {
+        let [time, low, high, size, next_low, next_high] = *bytes.as_chunks::<4>().0 else {
             unreachable!("24 bytes are six words");
         };
-        let [time, low, high, next_low, next_high] =
-            [time, low, high, next_low, next_high].map(u32::from_le_bytes);
+        let [time, low, high, bytes, next_low, next_high] =
+            [time, low, high, size, next_low, next_high].map(u32::from_le_bytes);
         let wide = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         Record {
             time,
             object: wide(low, high),
+            bytes,
             next: wide(next_low, next_high).cast_signed(),
         }
     }
@@ -84,7 +85,10 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
                 let problem = format!("a next access of {}", record.next);
                 return Err(found.error(at, problem));
             }
-            sink.key(record.object, Op::Read)?;
+            sink.object(&ObjectRequest {
+                time_ns: u64::from(record.time) * 1_000_000_000,
+                ..ObjectRequest::read(record.object, record.bytes.into())
+            })?;
         }
     }
     Ok(None)

@@ -1,11 +1,13 @@
 //! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020), one request per line: `timestamp,key,key
-//! size,value size,client,op,TTL`. Each line is one reference to its key, of any size. get and gets
-//! are reads. All other ops change the key and are writes, including delete.
+//! size,value size,client,op,TTL`. Each line is one reference to an object, of the bytes of the key
+//! and of the value. Times are in seconds. get and gets are reads; delete is a delete; all other ops
+//! are writes, and have a TTL where it is not 0.
 
 use hither_core::Op;
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
+use crate::object_columns::ObjectRequest;
 use crate::per_line;
 use crate::sink::Sink;
 use crate::source::Input;
@@ -21,10 +23,10 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
-    per_line::keys(input, sink, parse)
+    per_line::objects(input, sink, parse)
 }
 
-fn parse(line: &[u8]) -> Parsed<(u64, Op)> {
+fn parse(line: &[u8]) -> Parsed<ObjectRequest> {
     const SHAPE: &str = "not `timestamp,key,key size,value size,client,op,TTL`";
     // A key may contain commas, so the fields after it are counted from the end.
     let (time, rest) = split(line, memchr::memchr).ok_or(SHAPE)?;
@@ -33,18 +35,28 @@ fn parse(line: &[u8]) -> Parsed<(u64, Op)> {
     let (rest, client) = split(rest, memchr::memrchr).ok_or(SHAPE)?;
     let (rest, value_bytes) = split(rest, memchr::memrchr).ok_or(SHAPE)?;
     let (name, key_bytes) = split(rest, memchr::memrchr).ok_or(SHAPE)?;
-    for number in [time, key_bytes, value_bytes, client, ttl] {
-        decimal(number.trim_ascii())?;
-    }
+    let number = |text: &[u8]| decimal(text.trim_ascii());
+    number(client)?;
+    let seconds = |text: &[u8]| number(text).map(|s| s.saturating_mul(1_000_000_000));
     let op = match op.trim_ascii() {
         b"get" | b"gets" => Op::Read,
-        b"set" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" | b"delete" | b"incr"
-        | b"decr" => Op::Write,
+        b"set" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" | b"incr" | b"decr" => {
+            Op::Write
+        }
+        b"delete" => Op::Delete,
         _ => return Err("an unknown op"),
     };
     match name.trim_ascii() {
         b"" => Err("no key"),
-        name => Ok((key(name), op)),
+        name => Ok(ObjectRequest {
+            op,
+            time_ns: seconds(time)?,
+            ttl_ns: seconds(ttl)?,
+            ..ObjectRequest::read(
+                key(name),
+                number(key_bytes)?.saturating_add(number(value_bytes)?),
+            )
+        }),
     }
 }
 

@@ -104,7 +104,9 @@ impl MemoryLimitArgs {
 fn memory_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-        Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
+        Size::Percent(_) | Size::PercentOfBytes(_) => {
+            Err("memory is given in bytes, such as 2GiB".to_owned())
+        }
     }
 }
 
@@ -166,6 +168,7 @@ impl ExpandArgs {
             include_in_kernel: !self.no_in_kernel,
             include_maps: self.maps,
             keep_lengths: false,
+            keep_sizes: false,
             sample,
             memory_bytes: self.memory.bytes(),
         }
@@ -237,7 +240,7 @@ pub(super) struct CacheArgs {
     #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
     policies: Vec<Specs>,
 
-    /// Sizes: 64MiB, 512 (blocks) or 10% (of all blocks)
+    /// Sizes: 64MiB, 512 (blocks), 10% (of all blocks) or 10%B (of all bytes)
     #[arg(
         long = "size",
         short = 's',

@@ -80,7 +80,9 @@ pub(super) struct Record {
 fn ring_bytes(text: &str) -> Result<usize, String> {
     let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
+        Size::Percent(_) | Size::PercentOfBytes(_) => {
+            return Err("a ring has a size in bytes".to_owned());
+        }
     };
     let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
     if sane {

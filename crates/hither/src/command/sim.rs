@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use clap::Args;
 use hither_analysis::format::{bytes, counted, percent};
+use hither_analysis::objects;
 use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_analysis::stacks;
-use hither_core::registry;
+use hither_core::{Spec, registry};
 use hither_sim::{CacheConfiguration, Size};
 use hither_trace::Trace;
 use serde_json::json;
@@ -43,6 +44,8 @@ Examples:
       a trace of block numbers
   hither sim --columns key=3,time=1,op=2 --no-header cdn.csv
       delimited text of any columns
+  hither sim cdn.oracleGeneral.zst -p lru,sieve,s3-fifo -s 10GiB,1%B
+      objects of every size, in caches of bytes
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
   hither sim trace.hither --curve mrc.svg --curve mrc.csv
@@ -136,6 +139,55 @@ fn simulated_part(trace: &Trace) -> String {
     })
 }
 
+impl Sim {
+    /// Simulates caches of bytes, on a trace whose objects have sizes.
+    fn objects(&self, trace: &Trace, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let of_blocks = [
+            ("--readahead", self.readahead.is_some()),
+            ("--folded", self.folded),
+            ("--profile", self.profile.path.is_some()),
+        ];
+        if let Some((option, _)) = of_blocks.iter().find(|(_, is_given)| *is_given) {
+            let problem = format!(
+                "{option} is for blocks, and a size in bytes means objects of every size here"
+            );
+            return Err(Usage(problem).into());
+        }
+        let takes_sizes = |spec: &Spec| spec.entry().takes_sizes;
+        let policies = self.caches.policies(|| {
+            let everywhere = registry::compared_everywhere();
+            everywhere.into_iter().filter(takes_sizes).collect()
+        });
+        let sizes = objects::sizes(self.caches.sizes_as_written(), trace)?;
+        let caches = objects::simulate(trace, &policies, sizes, ui)?;
+        if self.json {
+            let results = caches.documents()?;
+            ui::print_json(&json!({ "trace": trace_summary(trace), "results": results }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let about = match trace.sampled() {
+            Some(_) => "about ",
+            None => "",
+        };
+        let deletes = match trace.deletes_of_all() {
+            0 => String::new(),
+            deletes => format!(" and {}", counted(deletes, "delete")),
+        };
+        ui::print(&format!(
+            "{}{deletes} to {about}{} of {}\n{}{}",
+            counted(
+                trace.references_of_all() - trace.deletes_of_all(),
+                "reference"
+            ),
+            counted(trace.blocks_of_all(), "distinct object"),
+            bytes(trace.distinct_bytes_of_all()),
+            simulated_part(trace),
+            caches.text(),
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 impl Subcommand for Sim {
     const NAME: &'static str = "sim";
 
@@ -144,12 +196,17 @@ impl Subcommand for Sim {
         self.curves.check()?;
         let (_, mut options) = self.loading.options(self.sampling.sample());
         options.keep_lengths = self.readahead.is_some();
+        let named = self.caches.sizes_as_written();
+        options.keep_sizes = named.iter().any(|size| size.is_of_bytes());
         let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
             if !(self.caches.names_sizes() || self.json || self.readahead.is_some()) {
                 return Ok(ExitCode::SUCCESS);
             }
+        }
+        if trace.has_sizes() && objects::are_of_bytes(named)? {
+            return self.objects(&trace, ui);
         }
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.profile.path.as_deref();

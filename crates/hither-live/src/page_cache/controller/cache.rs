@@ -20,7 +20,10 @@ impl SimulatedCache {
     ) -> SimulatedCache {
         SimulatedCache {
             residency: Residency::new(capacity, 0),
-            policy: spec.build(&ReplacementSettings { capacity, sites }),
+            policy: spec.build(&ReplacementSettings {
+                sites,
+                ..ReplacementSettings::new(capacity)
+            }),
         }
     }
 

@@ -336,7 +336,9 @@ impl FileEngine {
             Op::Read | Op::Map => self
                 .network
                 .send(&self.topology, from, by, asked_ns + cache_ns),
-            Op::Write => self.network.send(&self.topology, by, from, asked_ns) + cache_ns,
+            Op::Write | Op::Delete => {
+                self.network.send(&self.topology, by, from, asked_ns) + cache_ns
+            }
         }
     }
 
