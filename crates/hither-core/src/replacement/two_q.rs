@@ -119,6 +119,11 @@ impl<W: Weight> Replacement for TwoQ<W> {
         }
     }
 
+    /// As in libCacheSim, an object larger than A1in's share is not brought in.
+    fn admits(&mut self, incoming: &Access) -> bool {
+        incoming.bytes <= self.kin
+    }
+
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         if self.new.weight() > self.kin || self.main.list().is_empty() {
@@ -127,7 +132,10 @@ impl<W: Weight> Replacement for TwoQ<W> {
                 .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
             let weight = self.weight[slot as usize];
-            self.ghosts.push(self.block[slot as usize], weight);
+            // One for which there is no room would push out all others.
+            if weight.get() <= self.kout {
+                self.ghosts.push(self.block[slot as usize], weight);
+            }
             Slot(slot)
         } else {
             let slot = self.main.pop_back(&mut self.links, &self.weight);
