@@ -10,6 +10,8 @@
 //! - A block that returns leaves A1out before another one is forgotten to make room; the paper does
 //!   not say which comes first.
 //! - Kin and Kout are at least one.
+//! - Am may have what A1in leaves. libCacheSim keeps it within its own share, which matters where
+//!   objects have sizes (3 misses of a million on one trace).
 //! - Where Am should give the victim but is empty, A1in gives it. With the paper's sizes this
 //!   happens only in caches of one to three blocks; after removals from outside, in any.
 
