@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hither_core::Spec;
-use hither_sim::{CacheOptions, MissRatioCurve, Points};
+use hither_sim::{CacheOptions, MissRatioCurve, ObjectOutcome, Points, Row};
 use hither_trace::Trace;
 
 use crate::file::name_of;
@@ -17,12 +17,21 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Curves {
     source: TraceInfo,
-    curves: Vec<MissRatioCurve>,
+    curves: Vec<Curve>,
+}
+
+/// The curve of a policy.
+#[derive(Debug)]
+enum Curve {
+    /// Over sizes in blocks.
+    Blocks(MissRatioCurve),
+    /// Over sizes in bytes, of objects of every size.
+    Objects(Row<ObjectOutcome>),
 }
 
 impl Curves {
-    /// Computes the curve of each policy at these cache sizes. Fails where the trace has no
-    /// references.
+    /// Computes the curve of each policy at these cache sizes; over sizes in bytes where the sizes
+    /// of objects are known. Fails where the trace has no references.
     pub fn of(
         trace: &Trace,
         policies: &[Spec],
@@ -41,8 +50,15 @@ impl Curves {
             cancel: progress.cancelled(),
             ..CacheOptions::default()
         };
+        let curves = if trace.has_sizes() {
+            let curves = hither_sim::object_curves(trace, policies, points, &options)?;
+            curves.into_iter().map(Curve::Objects).collect()
+        } else {
+            let curves = hither_sim::curves(trace, policies, points, &options)?;
+            curves.into_iter().map(Curve::Blocks).collect()
+        };
         Ok(Curves {
-            curves: hither_sim::curves(trace, policies, points, &options)?,
+            curves,
             source: TraceInfo::of(trace, trace.path()),
         })
     }
@@ -67,7 +83,15 @@ impl Curves {
 
     /// One row for each policy and cache size.
     pub fn rows(&self) -> Vec<ResultRow<'_>> {
-        let rows = self.curves.iter().map(|curve| rows(curve, &self.source));
+        let source = &self.source;
+        let rows = self.curves.iter().map(|curve| match curve {
+            Curve::Blocks(curve) => rows(curve, source).collect::<Vec<_>>(),
+            Curve::Objects(curve) => {
+                let rows = curve.cells.iter();
+                rows.map(|outcome| ResultRow::of_objects(source, outcome))
+                    .collect()
+            }
+        });
         rows.flatten().collect()
     }
 
@@ -92,35 +116,65 @@ fn rows<'a>(
         standard_error: outcome
             .estimate
             .and_then(|estimate| estimate.standard_error),
+        objects: None,
         placement: None,
     })
 }
 
-fn chart(curves: &[MissRatioCurve], source: &TraceInfo, log: bool) -> Chart {
+fn chart(curves: &[Curve], source: &TraceInfo, log: bool) -> Chart {
     let name = name_of(Path::new(&source.trace));
+    let (of, each, unit) = match source.distinct_bytes {
+        Some(distinct_bytes) => ("distinct object", distinct_bytes, 1),
+        None => ("distinct block", source.block_bytes, source.block_bytes),
+    };
     Chart {
         title: format!("Miss ratio by cache size: {}", shortened(&name, 60)),
         subtitle: format!(
             "{} to {} of {}  ·  trace {}  ·  hither {}",
             counted(source.references, "reference"),
-            counted(source.distinct, "distinct block"),
-            bytes(source.block_bytes).replace(".00", ""),
+            counted(source.distinct, of),
+            bytes(each).replace(".00", ""),
             source.sha256.get(..12).unwrap_or("made up"),
             env!("CARGO_PKG_VERSION")
         ),
-        block_bytes: source.block_bytes,
+        block_bytes: unit,
         log,
-        lines: curves
-            .iter()
-            .map(|curve| ChartLine {
+        lines: curves.iter().flat_map(lines).collect(),
+    }
+}
+
+/// The lines of a curve: one of blocks, or one of objects and one of bytes.
+fn lines(curve: &Curve) -> Vec<ChartLine> {
+    match curve {
+        Curve::Blocks(curve) => {
+            let cells = curve.cells.iter().filter(|outcome| !outcome.is_refused());
+            let points =
+                cells.map(|outcome| (outcome.cache_blocks.into(), 1.0 - outcome.hit_ratio));
+            vec![ChartLine {
                 label: shortened(&policy(&curve.policy), 32),
-                points: curve
-                    .cells
-                    .iter()
-                    .filter(|outcome| !outcome.is_refused())
-                    .map(|outcome| (outcome.cache_blocks.into(), 1.0 - outcome.hit_ratio))
-                    .collect(),
-            })
-            .collect(),
+                points: points.collect(),
+            }]
+        }
+        Curve::Objects(curve) => {
+            let name = shortened(&policy(&curve.policy), 24);
+            let line = |of: usize, label: String| {
+                let is_known = |outcome: &&ObjectOutcome| {
+                    let errors = outcome.errors();
+                    errors.is_none_or(|errors| errors[of].refused.is_none())
+                };
+                let ratio = |outcome: &ObjectOutcome| match of {
+                    0 => outcome.hit_ratio,
+                    _ => outcome.byte_hit_ratio,
+                };
+                let cells = curve.cells.iter().filter(is_known);
+                let points =
+                    cells.map(|outcome| (outcome.cache_bytes as f64, 1.0 - ratio(outcome)));
+                ChartLine {
+                    label,
+                    points: points.collect(),
+                }
+            };
+            vec![line(0, name.clone()), line(1, format!("{name}, bytes"))]
+        }
     }
 }

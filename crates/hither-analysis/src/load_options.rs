@@ -15,7 +15,7 @@ pub fn format_name(text: &str) -> Result<String, String> {
 pub fn block_bytes(text: &str) -> Result<u32, String> {
     let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) | Size::PercentOfBytes(_) => {
+        Size::Percent(_) => {
             return Err("a block has a size in bytes".to_owned());
         }
     };

@@ -1,13 +1,13 @@
 //! Caches of objects of every size: their sizes as users write them, and tables of both hit ratios.
 
 use hither_core::Spec;
-use hither_sim::{CacheOptions, ObjectCache, ObjectOutcome, Row, Size};
+use hither_sim::{CacheOptions, ObjectCache, ObjectOutcome, RatioError, Row, Size};
 use hither_trace::Trace;
 use serde_json::Value;
 
-use crate::format::{bytes, counted, percent, policy};
+use crate::format::{bytes, counted, policy};
 use crate::progress::Progress;
-use crate::simulate::in_passes;
+use crate::simulate::{DEFAULT_SIZES, Ratio, in_passes};
 use crate::table::{Align, Table};
 use crate::{Error, Result};
 
@@ -26,30 +26,36 @@ pub struct ObjectCaches {
     rows: Vec<Row<ObjectOutcome>>,
 }
 
-/// Whether these sizes mean caches of bytes, in a trace whose objects have sizes.
-///
-/// # Errors
-///
-/// If some do and others do not: one table has caches of one kind.
-pub fn are_of_bytes(sizes: &[Size]) -> Result<bool> {
-    let of_bytes = sizes.iter().filter(|size| size.is_of_bytes()).count();
-    if of_bytes > 0 && of_bytes < sizes.len() {
-        let problem = "this trace has objects of every size, of which some of these sizes count \
-                       the number and others the bytes: write all in one way (10% or 10%B)";
-        return Err(Error::Usage(problem.to_owned()));
-    }
-    Ok(of_bytes > 0)
+/// Whether these sizes mean caches of bytes, where objects have sizes: one is in bytes.
+pub fn are_of_bytes(sizes: &[Size]) -> bool {
+    sizes.iter().any(|size| matches!(size, Size::Bytes(_)))
 }
 
-/// The sizes in bytes.
-pub fn sizes(written: &[Size], trace: &Trace) -> Result<Vec<ObjectSize>> {
-    let distinct = trace.distinct_bytes_of_all();
+/// Refuses sizes in bytes for what simulates blocks, where objects have sizes.
+pub fn refuse_bytes(sizes: &[Size], trace: &Trace) -> Result<()> {
+    if trace.says_sizes() && are_of_bytes(sizes) {
+        let problem = "this trace has objects of every size, whose caches in bytes `hither sim` \
+                       and `hither sweep` simulate; here a size is a number of objects (512) or a \
+                       part of them (10%)";
+        return Err(Error::Usage(problem.to_owned()));
+    }
+    Ok(())
+}
+
+/// The sizes in bytes, for a trace whose distinct objects have `distinct` bytes. By default they
+/// are five shares of those.
+pub fn sizes(named: &[Size], distinct: u64) -> Result<Vec<ObjectSize>> {
     let size = |&written: &Size| {
-        let bytes = written.bytes(distinct).expect("it is one of bytes");
+        let bytes = written.bytes(distinct);
         let bytes = bytes.map_err(|error| Error::Usage(error.to_string()))?;
         Ok(ObjectSize { written, bytes })
     };
-    written.iter().map(size).collect()
+    let sizes = if named.is_empty() {
+        &DEFAULT_SIZES
+    } else {
+        named
+    };
+    sizes.iter().map(size).collect()
 }
 
 /// Simulates every policy at every size.
@@ -90,9 +96,9 @@ impl ObjectCaches {
     pub fn documents(&self) -> Result<Vec<Value>> {
         let document = |outcome: &ObjectOutcome| {
             let mut document = serde_json::to_value(outcome)?;
-            let refused = outcome.estimate.map_or([false; 2], |estimate| {
-                [estimate.refused.is_some(), estimate.bytes_refused.is_some()]
-            });
+            let errors = outcome.errors();
+            let is_refused = |error: RatioError| error.refused.is_some();
+            let refused = errors.map_or([false; 2], |errors| errors.map(is_refused));
             let counts = [
                 ["hits", "misses", "hit_ratio"],
                 ["hit_bytes", "missed_bytes", "byte_hit_ratio"],
@@ -109,36 +115,8 @@ impl ObjectCaches {
 
     /// A table of both hit ratios of each policy at each size, and what must be said of them.
     pub fn text(&self) -> String {
-        let heads = self.sizes.iter().flat_map(|size| {
-            let written = match size.written {
-                Size::Bytes(_) => size.written.to_string(),
-                written => format!("{written} ({})", bytes(size.bytes)),
-            };
-            [
-                (format!("{written}: objects"), Align::Right),
-                ("bytes".to_owned(), Align::Right),
-            ]
-        });
-        let first = [("hit ratio".to_owned(), Align::Left)];
-        let mut table = Table::new(first.into_iter().chain(heads));
-        for row in &self.rows {
-            let cells = row.cells.iter().flat_map(ratios);
-            table.row([policy(&row.policy)].into_iter().chain(cells));
-        }
-        let mut text = table.render();
-        let known: Vec<String> = self
-            .rows
-            .iter()
-            .filter(|row| row.policy.entry().needs.future)
-            .map(|row| policy(&row.policy))
-            .collect();
-        if !known.is_empty() {
-            text += &format!(
-                "{}: a heuristic where objects have sizes, and no bound\n",
-                known.join(", ")
-            );
-        }
-        text + &self.passed_by() + &self.refusals()
+        let rows: Vec<Row<[Ratio; 2]>> = self.rows.iter().map(|row| row.map(ratios)).collect();
+        ratio_table("hit ratio", &self.sizes, &rows) + &self.passed_by() + &self.refusals()
     }
 
     /// A line on the objects that were not brought in, if there were any.
@@ -158,45 +136,60 @@ impl ObjectCaches {
     /// A line for each refused estimate, with the reason.
     fn refusals(&self) -> String {
         let refused = self.outcomes().flat_map(|outcome| {
-            let estimate = outcome.estimate;
-            let reasons = estimate.map_or([None; 2], |estimate| {
-                [estimate.refused, estimate.bytes_refused]
-            });
-            let of = ["objects", "bytes"];
-            let reasons = reasons.into_iter().zip(of);
-            reasons.filter_map(|(reason, of)| {
+            let errors = outcome.errors().into_iter().flatten();
+            errors.zip(["objects", "bytes"]).filter_map(|(error, of)| {
                 let (name, size) = (policy(&outcome.spec), bytes(outcome.cache_bytes));
-                Some(format!("{name} at {size} is refused ({of}): {}\n", reason?))
+                let reason = error.refused?;
+                Some(format!("{name} at {size} is refused ({of}): {reason}\n"))
             })
         });
         refused.collect()
     }
 }
 
+/// A table of two ratios, of objects and of bytes, with a row for each policy and two columns for
+/// each size, and what must be said of those that know the future.
+pub fn ratio_table(head: &str, sizes: &[ObjectSize], rows: &[Row<[Ratio; 2]>]) -> String {
+    let heads = sizes.iter().flat_map(|size| {
+        let written = match size.written {
+            Size::Bytes(_) => size.written.to_string(),
+            written => format!("{written} ({})", bytes(size.bytes)),
+        };
+        [
+            (format!("{written}: objects"), Align::Right),
+            ("bytes".to_owned(), Align::Right),
+        ]
+    });
+    let first = [(head.to_owned(), Align::Left)];
+    let mut table = Table::new(first.into_iter().chain(heads));
+    for row in rows {
+        let cells = row.cells.iter().flatten().map(Ratio::text);
+        table.row([policy(&row.policy)].into_iter().chain(cells));
+    }
+    let know_the_future = rows
+        .iter()
+        .filter(|row| row.policy.entry().needs.future)
+        .map(|row| policy(&row.policy));
+    let know_the_future: Vec<String> = know_the_future.collect();
+    let mut text = table.render();
+    if !know_the_future.is_empty() {
+        text += &know_the_future.join(", ");
+        text += ": a heuristic where objects have sizes, and no bound\n";
+    }
+    text
+}
+
 /// Both hit ratios of a cache.
-fn ratios(outcome: &ObjectOutcome) -> [String; 2] {
-    let ratio = |ratio: f64, interval: Option<[f64; 2]>, is_refused: bool| match (
-        outcome.estimate,
-        interval,
-    ) {
-        (None, _) => percent(ratio),
-        _ if is_refused => "refused".to_owned(),
-        (_, None) => format!("{} ± ?", percent(ratio)),
-        (_, Some([low, high])) => {
-            format!("{} ({}-{})", percent(ratio), percent(low), percent(high))
-        }
+fn ratios(outcome: &ObjectOutcome) -> [Ratio; 2] {
+    let ratios = [outcome.hit_ratio, outcome.byte_hit_ratio];
+    let Some(errors) = outcome.errors() else {
+        return ratios.map(Ratio::Exact);
     };
-    let estimate = outcome.estimate;
-    [
-        ratio(
-            outcome.hit_ratio,
-            estimate.and_then(|estimate| estimate.interval),
-            estimate.is_some_and(|estimate| estimate.refused.is_some()),
-        ),
-        ratio(
-            outcome.byte_hit_ratio,
-            estimate.and_then(|estimate| estimate.byte_interval),
-            estimate.is_some_and(|estimate| estimate.bytes_refused.is_some()),
-        ),
-    ]
+    let ratio = |of: usize| match errors[of] {
+        RatioError {
+            refused: Some(_), ..
+        } => Ratio::Refused,
+        error => Ratio::Estimate(ratios[of], error.standard_error),
+    };
+    [ratio(0), ratio(1)]
 }

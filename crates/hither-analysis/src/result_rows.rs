@@ -9,6 +9,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use hither_core::{Spec, Topology};
+use hither_sim::ObjectOutcome;
 use hither_sim::placement::PlacementSpec;
 use hither_trace::Trace;
 use hither_trace::table::{self, Cells, ColumnType};
@@ -36,6 +37,9 @@ pub struct TraceInfo {
     pub references: u64,
     /// The distinct blocks of the whole trace; an estimate for a sample.
     pub distinct: u64,
+    /// The bytes of all distinct objects of the whole trace, where sizes are taken into account; an
+    /// estimate for a sample.
+    pub distinct_bytes: Option<u64>,
     /// The size of a block in bytes.
     pub block_bytes: u64,
     /// The placements that are compared by default.
@@ -53,6 +57,7 @@ impl TraceInfo {
             sample_rate: (trace.sampled().map_or(1.0, |sampled| sampled.rate)).to_string(),
             references: trace.references_of_all(),
             distinct: trace.blocks_of_all(),
+            distinct_bytes: trace.has_sizes().then(|| trace.distinct_bytes_of_all()),
             block_bytes: trace.options().block_bytes.into(),
             placements: placement::default_placements(placement::data_kind(trace)),
         }
@@ -68,7 +73,7 @@ pub struct ResultRow<'a> {
     pub policy: Option<Spec>,
     /// The size as the user wrote it.
     pub size: String,
-    /// The size in blocks, of all nodes together.
+    /// The size in blocks, of all nodes together; 0 for a cache of objects.
     pub cache_blocks: u64,
     /// The references that the cache or a node served.
     pub hits: u64,
@@ -78,8 +83,61 @@ pub struct ResultRow<'a> {
     pub refused: bool,
     /// The standard error of the miss ratio, if it is an estimate and the error is known.
     pub standard_error: Option<f64>,
+    /// The further columns of a cache of objects.
+    pub objects: Option<ObjectCells>,
     /// The further columns of a placement.
     pub placement: Option<PlacementColumns<'a>>,
+}
+
+/// The columns of a cache of objects of every size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectCells {
+    /// The size of the cache.
+    pub cache_bytes: u64,
+    /// The bytes of references that the cache served.
+    pub hit_bytes: u64,
+    /// The bytes of the other references.
+    pub missed_bytes: u64,
+    /// A sample does not show the bytes, and they are not written.
+    pub refused: bool,
+    /// The bits of the standard error of the byte miss ratio, if it is an estimate and the error is
+    /// known: a journal is JSON, which has no exact fractions.
+    pub error_bits: Option<u64>,
+}
+
+impl ObjectCells {
+    /// Those of an outcome.
+    pub fn of(outcome: &ObjectOutcome) -> ObjectCells {
+        let error = outcome.errors().map(|[_, of_bytes]| of_bytes);
+        ObjectCells {
+            cache_bytes: outcome.cache_bytes,
+            hit_bytes: outcome.hit_bytes,
+            missed_bytes: outcome.missed_bytes,
+            refused: error.is_some_and(|error| error.refused.is_some()),
+            error_bits: error
+                .and_then(|error| error.standard_error)
+                .map(f64::to_bits),
+        }
+    }
+
+    /// The value, unless the estimate is refused.
+    fn known<T>(&self, value: T) -> Option<T> {
+        (!self.refused).then_some(value)
+    }
+
+    /// The bytes missed per byte; 0 without bytes.
+    pub fn miss_ratio(&self) -> f64 {
+        ratio(self.missed_bytes, self.hit_bytes)
+    }
+}
+
+/// Misses divided by misses and hits; 0 without either.
+fn ratio(misses: u64, hits: u64) -> f64 {
+    match hits + misses {
+        0 => 0.0,
+        all => misses as f64 / all as f64,
+    }
 }
 
 /// The columns of a placement.
@@ -103,7 +161,24 @@ impl PlacementColumns<'_> {
     }
 }
 
-impl ResultRow<'_> {
+impl<'a> ResultRow<'a> {
+    /// The row of a cache of objects, of a size that no user wrote.
+    pub(crate) fn of_objects(source: &'a TraceInfo, outcome: &ObjectOutcome) -> ResultRow<'a> {
+        let error = outcome.errors().map(|[of_objects, _]| of_objects);
+        ResultRow {
+            source,
+            policy: Some(outcome.spec),
+            size: format!("{}B", outcome.cache_bytes),
+            cache_blocks: 0,
+            hits: outcome.hits,
+            misses: outcome.misses,
+            refused: error.is_some_and(|error| error.refused.is_some()),
+            standard_error: error.and_then(|error| error.standard_error),
+            objects: Some(ObjectCells::of(outcome)),
+            placement: None,
+        }
+    }
+
     /// The value, unless the estimate is refused.
     fn known<T>(&self, value: T) -> Option<T> {
         (!self.refused).then_some(value)
@@ -111,10 +186,7 @@ impl ResultRow<'_> {
 
     /// The misses divided by the references; 0 without references.
     pub fn miss_ratio(&self) -> f64 {
-        match self.hits + self.misses {
-            0 => 0.0,
-            references => self.misses as f64 / references as f64,
-        }
+        ratio(self.misses, self.hits)
     }
 }
 
@@ -142,6 +214,10 @@ const COLUMNS: &[(&str, Column)] = &[
     ),
     ("references", Column::Count(|row| row.source.references)),
     ("distinct_blocks", Column::Count(|row| row.source.distinct)),
+    (
+        "distinct_bytes",
+        Column::OptionalCount(|row| row.source.distinct_bytes),
+    ),
     ("block_bytes", Column::Count(|row| row.source.block_bytes)),
     (
         "policy",
@@ -152,10 +228,16 @@ const COLUMNS: &[(&str, Column)] = &[
         Column::OptionalText(|row| Some(row.policy?.to_string())),
     ),
     ("size", Column::Text(|row| row.size.clone())),
-    ("cache_blocks", Column::Count(|row| row.cache_blocks)),
+    (
+        "cache_blocks",
+        Column::OptionalCount(|row| row.objects.is_none().then_some(row.cache_blocks)),
+    ),
     (
         "cache_bytes",
-        Column::Count(|row| row.cache_blocks * row.source.block_bytes),
+        Column::Count(|row| {
+            let of_blocks = row.cache_blocks * row.source.block_bytes;
+            row.objects.map_or(of_blocks, |objects| objects.cache_bytes)
+        }),
     ),
     ("hits", Column::OptionalCount(|row| row.known(row.hits))),
     ("misses", Column::OptionalCount(|row| row.known(row.misses))),
@@ -164,6 +246,28 @@ const COLUMNS: &[(&str, Column)] = &[
         Column::Real(|row| row.known(row.miss_ratio())),
     ),
     ("standard_error", Column::Real(|row| row.standard_error)),
+    (
+        "hit_bytes",
+        Column::OptionalCount(|row| row.objects.and_then(|cells| cells.known(cells.hit_bytes))),
+    ),
+    (
+        "missed_bytes",
+        Column::OptionalCount(|row| {
+            row.objects
+                .and_then(|cells| cells.known(cells.missed_bytes))
+        }),
+    ),
+    (
+        "byte_miss_ratio",
+        Column::Real(|row| {
+            row.objects
+                .and_then(|cells| cells.known(cells.miss_ratio()))
+        }),
+    ),
+    (
+        "byte_standard_error",
+        Column::Real(|row| row.objects?.error_bits.map(f64::from_bits)),
+    ),
     (
         "placement",
         Column::OptionalText(|row| Some(row.placement?.spec().entry().name.to_owned())),
@@ -431,6 +535,7 @@ mod tests {
             misses: 1,
             refused: false,
             standard_error: Some(0.01),
+            objects: None,
             placement: None,
         };
         let empty = ResultRow {
@@ -439,6 +544,17 @@ mod tests {
             misses: 0,
             refused: false,
             standard_error: None,
+            ..row.clone()
+        };
+        let objects = ResultRow {
+            cache_blocks: 0,
+            objects: Some(ObjectCells {
+                cache_bytes: 1000,
+                hit_bytes: 300,
+                missed_bytes: 500,
+                refused: false,
+                error_bits: Some(0.25f64.to_bits()),
+            }),
             ..row.clone()
         };
         let placed = PlacementColumns {
@@ -457,7 +573,7 @@ mod tests {
             standard_error: None,
             ..row.clone()
         };
-        vec![row, empty, placed]
+        vec![row, empty, objects, placed]
     }
 
     fn source() -> TraceInfo {
@@ -469,6 +585,7 @@ mod tests {
             sample_rate: "0.5".to_owned(),
             references: 4,
             distinct: 100,
+            distinct_bytes: Some(7000),
             block_bytes: 4096,
             placements: "first-touch".to_owned(),
         }
@@ -479,19 +596,24 @@ mod tests {
         let (source, placed) = (source(), placed());
         let text = csv(&rows(&source, &placed));
         let version = env!("CARGO_PKG_VERSION");
-        let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
+        let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,7000,4096";
         let head = "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,\
-                    block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,\
-                    standard_error,placement,placement_spec,nodes,binding,warm_up,costs,\
+                    distinct_bytes,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,\
+                    standard_error,hit_bytes,missed_bytes,byte_miss_ratio,\
+                    byte_standard_error,placement,placement_spec,nodes,binding,warm_up,costs,\
                     local_hit_ratio,hops,hit_latency_ns,access_latency_ns,migrations,\
                     replications,bytes_moved,modelled_time_ns,node_imbalance,hither";
         let cache = "ubm,\"ubm{threshold=3,expire=0,steady=1,periods=power,period_of=stream,\
                      gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}\",10%,10,\
-                     40960,3,1,0.25,0.01,,,,,,,,,,,,,,,";
-        let empty = "lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,";
-        let placed = ",,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,\
+                     40960,3,1,0.25,0.01,,,,,,,,,,,,,,,,,,,";
+        let empty = "lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,,,,,";
+        let objects = cache.replace(
+            "10%,10,40960,3,1,0.25,0.01,,,,,",
+            "10%,,1000,3,1,0.25,0.01,300,500,0.625,0.25,",
+        );
+        let placed = ",,10%,10,40960,3,1,0.25,,,,,,first-touch,first-touch,mesh:2x2,threads,10%,,\
                       0.5,0.6666666666666666,100,200,7,0,4096,800,1.5";
-        let rows = [cache, empty, placed];
+        let rows = [cache, empty, &objects, placed];
         let lines = rows.map(|row| format!("{of_trace},{row},{version}\n"));
         assert_eq!(text, format!("{head}\n{}", lines.concat()));
     }

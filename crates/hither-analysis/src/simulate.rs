@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::coverage::Coverage;
 use crate::format::{bytes, count, percent, policy};
 use crate::free_memory::half_of_free_bytes;
+use crate::objects::refuse_bytes;
 use crate::profile;
 use crate::progress::Progress;
 use crate::relevance::Relevance;
@@ -241,7 +242,8 @@ pub enum Ratio {
 }
 
 impl Ratio {
-    fn text(&self) -> String {
+    /// As tables have it.
+    pub(crate) fn text(&self) -> String {
         match *self {
             Ratio::Exact(ratio) => percent(ratio),
             Ratio::Estimate(ratio, None) => format!("{} ± ?", percent(ratio)),
@@ -271,10 +273,22 @@ fn table_of(head: &str, cells: &Grid<String>, block_bytes: u64) -> String {
     table.render()
 }
 
+/// The sizes where none are named: shares of all distinct blocks, or bytes.
+pub(crate) const DEFAULT_SIZES: [Size; 5] = [
+    Size::Percent(5.0),
+    Size::Percent(10.0),
+    Size::Percent(25.0),
+    Size::Percent(50.0),
+    Size::Percent(75.0),
+];
+
 /// The cache sizes that the user wrote. By default they are five shares of the distinct blocks.
 pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<CacheSize>> {
-    let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
-    let sizes = if named.is_empty() { &defaults } else { named };
+    let sizes = if named.is_empty() {
+        &DEFAULT_SIZES
+    } else {
+        named
+    };
     let mut found = Vec::new();
     for &written in sizes {
         match written.blocks(block_bytes, distinct) {
@@ -290,6 +304,7 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<Cach
 /// The sizes to advise on. By default these are five shares of the distinct blocks, and the memory
 /// that a recorded program had, if its files do not fit into it.
 pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<CacheSize>> {
+    refuse_bytes(named, trace)?;
     let block_bytes = u64::from(trace.options().block_bytes);
     let found = sizes(named, block_bytes, trace.blocks_of_all())?;
     Ok(with_own_memory(found, named, trace))
@@ -316,7 +331,7 @@ pub(crate) fn with_own_memory(
 /// The summary of the trace in a JSON result.
 pub fn trace_summary(trace: &Trace) -> serde_json::Value {
     let meta = trace.meta();
-    json!({
+    let mut summary = json!({
         "path": trace.path().to_string_lossy(),
         "format": trace.format(),
         "sha256": trace.sha256(),
@@ -330,7 +345,15 @@ pub fn trace_summary(trace: &Trace) -> serde_json::Value {
         "losses": meta.losses,
         "coverage": Coverage::of(trace),
         "memory": Relevance::of(trace),
-    })
+    });
+    if trace.has_sizes() {
+        summary["objects"] = json!({
+            "distinct_bytes": trace.distinct_bytes_of_all(),
+            "bytes": trace.bytes_of_all(),
+            "deletes": trace.deletes_of_all(),
+        });
+    }
+    summary
 }
 
 /// The statistics of a trace as `stat --json` prints them and a report has them.

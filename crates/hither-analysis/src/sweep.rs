@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_sim::{CacheConfiguration, CacheOptions};
+use hither_sim::{CacheConfiguration, CacheOptions, ObjectCache};
 use hither_trace::{Input, Location, Trace};
 use rayon::current_num_threads;
 
@@ -27,6 +27,7 @@ pub use plan::{JobDefaults, SweepPlan, TraceJob};
 pub use shard::Shard;
 pub use spec::read_plan;
 
+use crate::objects;
 use crate::placement::{self, PlacementCase, RunControl, RunSettings};
 use crate::progress::{Progress, Task};
 use crate::result_rows::{ResultRow, TraceInfo};
@@ -80,6 +81,7 @@ struct WorkItem {
 #[derive(Clone)]
 enum WorkKind {
     Cache(Box<CacheConfiguration>),
+    Objects(Box<ObjectCache>),
     Placement(Box<PlacementCase>),
 }
 
@@ -87,7 +89,7 @@ impl WorkKind {
     /// The approximate memory of its simulation for each distinct block of the trace.
     fn bytes_per_block(&self) -> u64 {
         match self {
-            WorkKind::Cache(_) => simulate::CACHE_BYTES_PER_BLOCK,
+            WorkKind::Cache(_) | WorkKind::Objects(_) => simulate::CACHE_BYTES_PER_BLOCK,
             WorkKind::Placement(case) => placement::bytes_per_block(&case.configuration.topology),
         }
     }
@@ -310,7 +312,7 @@ impl<'a> Sweep<'a> {
         {
             return Ok(());
         }
-        let trace = Trace::load(&job.path, job.format.as_deref(), &job.options)?;
+        let trace = job.load()?;
         let of_job = |error: Error| match error {
             Error::Cancelled => Error::Cancelled,
             error => error.in_trace(&job.name),
@@ -414,6 +416,20 @@ impl TraceWork {
         // An empty trace has nothing to simulate, and a share of no blocks is no size.
         let caches = match (source.references, job.placing.nodes.is_empty()) {
             (0, _) => Vec::new(),
+            (_, true) if let Some(distinct_bytes) = source.distinct_bytes => {
+                let sizes = objects::sizes(&job.sizes, distinct_bytes)?;
+                let caches = job.policies.iter().flat_map(|&spec| {
+                    sizes.iter().map(move |size| WorkItem {
+                        kind: WorkKind::Objects(Box::new(ObjectCache {
+                            spec,
+                            bytes: size.bytes,
+                        })),
+                        size: size.written.to_string(),
+                        counts: None,
+                    })
+                });
+                caches.collect()
+            }
             (_, true) => {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
@@ -446,7 +462,8 @@ impl TraceWork {
         })
     }
 
-    /// Simulates a unit, whose items are all caches or all placements. `progress` gets the number
+    /// Simulates a unit, whose items are all caches of blocks, all caches of objects, or all
+    /// placements. `progress` gets the number
     /// of items that would be done by now.
     fn simulate(
         &self,
@@ -470,26 +487,38 @@ impl TraceWork {
             let results = placement::run(trace, cases, &job.placing.running, 0, control)?;
             return Ok(unit.iter().zip(&results).map(ItemCounts::placed).collect());
         }
-        let configurations = unit
-            .iter()
-            .filter_map(|&cache| match &self.caches[cache].kind {
-                WorkKind::Cache(configuration) => Some(**configuration),
-                WorkKind::Placement(_) => None,
-            });
+        let kinds = || unit.iter().map(|&cache| &self.caches[cache].kind);
+        let configurations = kinds().filter_map(|kind| match kind {
+            WorkKind::Cache(configuration) => Some(**configuration),
+            _ => None,
+        });
         let configurations: Vec<CacheConfiguration> = configurations.collect();
+        let of_objects = kinds().filter_map(|kind| match kind {
+            WorkKind::Objects(cache) => Some(**cache),
+            _ => None,
+        });
+        let of_objects: Vec<ObjectCache> = of_objects.collect();
         let options = CacheOptions {
             progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
             cancel: Some(cancel),
             ..CacheOptions::default()
         };
+        if !of_objects.is_empty() {
+            let outcomes = hither_sim::objects::run(trace, &of_objects, &options)?;
+            return Ok(unit
+                .iter()
+                .zip(&outcomes)
+                .map(ItemCounts::objects)
+                .collect());
+        }
         let outcomes = hither_sim::run(trace, &configurations, &options)?;
         Ok(unit.iter().zip(&outcomes).map(ItemCounts::cache).collect())
     }
 
     fn case(&self, cache: usize) -> Option<&PlacementCase> {
         match &self.caches[cache].kind {
-            WorkKind::Cache(_) => None,
             WorkKind::Placement(case) => Some(case),
+            _ => None,
         }
     }
 
@@ -507,6 +536,7 @@ impl TraceWork {
             let counts = cache.counts.as_ref()?;
             let (policy, cache_blocks, placed) = match &cache.kind {
                 WorkKind::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
+                WorkKind::Objects(own) => (Some(own.spec), 0, None),
                 WorkKind::Placement(case) => (
                     case.policy(),
                     case.blocks(),
@@ -522,6 +552,7 @@ impl TraceWork {
                 misses: counts.misses,
                 refused: counts.refused,
                 standard_error: counts.error_bits.map(f64::from_bits),
+                objects: counts.objects,
                 placement: placed,
             })
         })

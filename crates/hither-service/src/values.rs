@@ -8,9 +8,7 @@ use hither_sim::Size;
 pub fn size_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-        Size::Percent(_) | Size::PercentOfBytes(_) => {
-            Err("a size in bytes is expected, such as 64MiB".to_owned())
-        }
+        Size::Percent(_) => Err("a size in bytes is expected, such as 64MiB".to_owned()),
     }
 }
 

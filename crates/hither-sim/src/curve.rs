@@ -5,9 +5,11 @@
 
 use crate::caches::{CacheOptions, Error};
 use crate::grid::Row;
+use crate::objects::{self, ObjectCache, ObjectOutcome};
 use crate::references::References;
 use crate::stack;
 use hither_core::Spec;
+use hither_trace::Trace;
 
 /// How sizes are spaced, from one block to all distinct blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,32 @@ pub fn curves(
     };
     let rows: Vec<Row<u32>> = specs.iter().map(sizes_of).collect();
     Row::run(&rows, references, options)
+}
+
+/// The curves of all policies over sizes in bytes, in one pass over a trace whose objects have
+/// sizes. The sizes are those of a curve of as many blocks, times the mean size of an object.
+pub fn object_curves(
+    trace: &Trace,
+    specs: &[Spec],
+    points: Points,
+    options: &CacheOptions<'_>,
+) -> Result<Vec<Row<ObjectOutcome>>, Error> {
+    let (distinct, distinct_bytes) = (trace.blocks_of_all(), trace.distinct_bytes_of_all());
+    let mean_bytes = distinct_bytes as f64 / distinct.max(1) as f64;
+    let distinct = u32::try_from(distinct).unwrap_or(u32::MAX);
+    let bytes = |objects: u32| (f64::from(objects) * mean_bytes).round() as u64;
+    let mut sizes: Vec<u64> = sizes(distinct, points.simulated, points.spacing)
+        .into_iter()
+        .map(|objects| bytes(objects).max(1))
+        .collect();
+    sizes.dedup();
+    let caches: Vec<ObjectCache> = specs
+        .iter()
+        .flat_map(|&spec| sizes.iter().map(move |&bytes| ObjectCache { spec, bytes }))
+        .collect();
+    let outcomes = objects::run(trace, &caches, options)?;
+    let lengths = specs.iter().map(|&spec| (spec, sizes.len()));
+    Ok(Row::split(lengths, outcomes))
 }
 
 /// Up to `points` sizes from one block to `distinct` blocks, ascending. All sizes if there are

@@ -18,9 +18,9 @@ pub mod stack;
 pub use caches::{
     CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, misses_by_site, run,
 };
-pub use curve::{MissRatioCurve, Points, Spacing, curves};
+pub use curve::{MissRatioCurve, Points, Spacing, curves, object_curves};
 pub use grid::{CacheSize, Grid, Row};
-pub use objects::{ObjectCache, ObjectEstimate, ObjectOutcome};
+pub use objects::{ObjectCache, ObjectEstimate, ObjectOutcome, RatioError};
 pub use references::References;
 pub use sample::{Estimate, Refusal};
 pub use size::{Size, SizeError};

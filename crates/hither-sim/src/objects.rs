@@ -72,15 +72,22 @@ pub struct ObjectEstimate {
     pub references: u64,
     /// The size of the simulated cache.
     pub cache_bytes: u64,
-    /// The limits of the hit ratio's 95 % interval. `None` where the cache of an eighth of the
-    /// sample holds too few objects, or the estimate is refused.
+    /// The error of the hit ratio.
+    pub objects: RatioError,
+    /// The error of the byte hit ratio.
+    pub bytes: RatioError,
+}
+
+/// How sure an estimated ratio is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RatioError {
+    /// The standard error. `None` where the cache of an eighth of the sample holds too few objects,
+    /// or the estimate is refused.
+    pub standard_error: Option<f64>,
+    /// The limits of the 95 % interval. `None` without a standard error.
     pub interval: Option<[f64; 2]>,
-    /// The limits of the byte hit ratio's 95 % interval.
-    pub byte_interval: Option<[f64; 2]>,
-    /// Why there is no estimate of the hit ratio, if there is none.
+    /// Why there is no estimate, if there is none. The counts of the outcome must not be used then.
     pub refused: Option<Refusal>,
-    /// Why there is no estimate of the byte hit ratio, if there is none.
-    pub bytes_refused: Option<Refusal>,
 }
 
 /// A cache that is driven, and with which part of a sample; `None`: all references.
@@ -289,9 +296,14 @@ impl ObjectOutcome {
             };
             let (hits, misses) = sample::extrapolate(sampled, counts.misses);
             let error = enough.then(|| sample::standard_error(sampled, counts, &parts));
-            let interval = error.and_then(Result::ok);
-            let interval = interval.map(|error| sample::interval(ratio(hits, of_all), error));
-            (hits, misses, interval, error.and_then(Result::err))
+            let standard_error = error.and_then(Result::ok);
+            let interval = |error| sample::interval(ratio(hits, of_all), error);
+            let error = RatioError {
+                standard_error,
+                interval: standard_error.map(interval),
+                refused: error.and_then(Result::err),
+            };
+            (hits, misses, error)
         };
         let objects = Counts {
             references: self.accesses,
@@ -301,7 +313,7 @@ impl ObjectOutcome {
             references: self.bytes,
             misses: self.missed_bytes,
         };
-        let (hits, misses, interval, refused) = ratio_of(
+        let (hits, misses, of_objects) = ratio_of(
             whole.references,
             objects,
             of_parts.map(|counts| Counts {
@@ -309,7 +321,7 @@ impl ObjectOutcome {
                 misses: counts.misses,
             }),
         );
-        let (hit_bytes, missed_bytes, byte_interval, bytes_refused) = ratio_of(
+        let (hit_bytes, missed_bytes, of_bytes) = ratio_of(
             whole.bytes,
             bytes,
             of_parts.map(|counts| Counts {
@@ -321,10 +333,8 @@ impl ObjectOutcome {
             rate: whole.rate,
             references: self.accesses,
             cache_bytes: scaled_bytes(self.cache_bytes, whole.rate),
-            interval,
-            byte_interval,
-            refused,
-            bytes_refused,
+            objects: of_objects,
+            bytes: of_bytes,
         });
         (self.accesses, self.hits, self.misses) = (whole.references, hits, misses);
         (self.bytes, self.hit_bytes, self.missed_bytes) = (whole.bytes, hit_bytes, missed_bytes);
@@ -336,9 +346,9 @@ impl ObjectOutcome {
         self.deleted = scaled(self.deleted);
     }
 
-    /// Whether a sample was simulated that does not show what the whole trace would do.
-    pub fn is_refused(&self) -> bool {
+    /// How sure both ratios are: that of objects, and that of bytes. `None` for a whole trace.
+    pub fn errors(&self) -> Option<[RatioError; 2]> {
         self.estimate
-            .is_some_and(|estimate| estimate.refused.is_some())
+            .map(|estimate| [estimate.objects, estimate.bytes])
     }
 }

@@ -1,5 +1,5 @@
-//! The size of a cache as a user writes it: `64MiB`, `512` (blocks), `10%` (of the distinct blocks
-//! of the trace) or `10%B` (of its distinct bytes).
+//! The size of a cache as a user writes it: `64MiB`, `512` (blocks) or `10%` (of the distinct
+//! blocks of the trace).
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,9 +15,6 @@ pub enum Size {
     Bytes(u64),
     /// A percentage of the trace's distinct blocks, rounded half up.
     Percent(f64),
-    /// A percentage of the bytes of the trace's distinct objects. Where blocks have one size, it is
-    /// that of the blocks.
-    PercentOfBytes(f64),
 }
 
 /// Why a text is not the size of a cache.
@@ -26,7 +23,7 @@ pub enum SizeError {
     /// The text is not a size.
     #[error(
         "`{text}` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct \
-         blocks (10%) or bytes (10%B)"
+         blocks (10%)"
     )]
     Syntax {
         /// What was written.
@@ -35,6 +32,22 @@ pub enum SizeError {
     /// Less than one block.
     #[error("a cache of size {size} holds no block ({detail}); the smallest cache is one block")]
     Empty {
+        /// The size.
+        size: String,
+        /// What it was computed from.
+        detail: String,
+    },
+    /// A number of blocks, where objects have sizes of their own.
+    #[error(
+        "a cache of objects has a size in bytes (64MiB) or a part of all bytes (10%), not {size}"
+    )]
+    NotBytes {
+        /// The size.
+        size: String,
+    },
+    /// No byte.
+    #[error("a cache of size {size} holds no byte ({detail})")]
+    NoBytes {
         /// The size.
         size: String,
         /// What it was computed from.
@@ -61,29 +74,22 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Size {
-    /// Whether it is one in bytes, and so means a cache of bytes where objects have sizes.
-    pub fn is_of_bytes(self) -> bool {
-        matches!(self, Size::Bytes(_) | Size::PercentOfBytes(_))
-    }
-
-    /// The size in bytes, for a trace whose distinct objects have `distinct` bytes. `None` for one
-    /// that counts blocks.
-    pub fn bytes(self, distinct: u64) -> Option<Result<u64, SizeError>> {
+    /// The size in bytes, for a trace whose distinct objects have `distinct` bytes: a percentage is
+    /// one of those.
+    pub fn bytes(self, distinct: u64) -> Result<u64, SizeError> {
+        let size = self.to_string();
         let (bytes, detail) = match self {
-            Size::Blocks(_) | Size::Percent(_) => return None,
+            Size::Blocks(_) => return Err(SizeError::NotBytes { size }),
             Size::Bytes(bytes) => (bytes, "zero bytes".to_owned()),
-            Size::PercentOfBytes(percent) => (
+            Size::Percent(percent) => (
                 (percent * distinct as f64 / 100.0 + 0.5).floor() as u64,
                 format!("the objects of the trace have {distinct} bytes"),
             ),
         };
-        Some(match bytes {
-            0 => Err(SizeError::Empty {
-                size: self.to_string(),
-                detail,
-            }),
+        match bytes {
+            0 => Err(SizeError::NoBytes { size, detail }),
             bytes => Ok(bytes),
-        })
+        }
     }
 
     /// The size in blocks of `block_bytes`, for a trace with `distinct` blocks.
@@ -94,7 +100,7 @@ impl Size {
                 bytes / block_bytes,
                 format!("a block is {block_bytes} bytes"),
             ),
-            Size::Percent(percent) | Size::PercentOfBytes(percent) => (
+            Size::Percent(percent) => (
                 (percent * distinct as f64 / 100.0 + 0.5).floor() as u64,
                 format!("the trace has {distinct} distinct blocks"),
             ),
@@ -119,7 +125,6 @@ impl fmt::Display for Size {
         match self {
             Size::Blocks(blocks) => blocks.fmt(f),
             Size::Percent(percent) => write!(f, "{percent}%"),
-            Size::PercentOfBytes(percent) => write!(f, "{percent}%B"),
             Size::Bytes(bytes) => {
                 let (unit, scale) = UNITS[..4]
                     .iter()
@@ -139,13 +144,12 @@ impl FromStr for Size {
         let syntax = || SizeError::Syntax {
             text: text.to_owned(),
         };
-        if let Some((percent, of)) = text.split_once('%') {
+        if let Some(percent) = text.strip_suffix('%') {
             let percent: f64 = percent.trim_end().parse().map_err(|_| syntax())?;
-            return match of {
-                _ if !percent.is_finite() || percent < 0.0 => Err(syntax()),
-                "" => Ok(Size::Percent(percent)),
-                "B" => Ok(Size::PercentOfBytes(percent)),
-                _ => Err(syntax()),
+            return if percent.is_finite() && percent >= 0.0 {
+                Ok(Size::Percent(percent))
+            } else {
+                Err(syntax())
             };
         }
         let digits = text
@@ -181,15 +185,11 @@ mod tests {
         assert_eq!(blocks("10%"), Ok(141));
         assert_eq!(blocks("50%"), Ok(705));
         assert_eq!(blocks("5%"), Ok(70));
-        assert_eq!(blocks("5%B"), Ok(70));
         let bytes = |text: &str| text.parse::<Size>().expect(text).bytes(1000);
-        assert_eq!(bytes("2KiB"), Some(Ok(2048)));
-        assert_eq!(bytes("25.06%B"), Some(Ok(251)));
-        assert_eq!([bytes("2"), bytes("2%")], [None, None]);
-        assert!(matches!(
-            bytes("0.01%B"),
-            Some(Err(SizeError::Empty { .. }))
-        ));
+        assert_eq!(bytes("2KiB"), Ok(2048));
+        assert_eq!(bytes("25.06%"), Ok(251));
+        assert!(matches!(bytes("2"), Err(SizeError::NotBytes { .. })));
+        assert!(matches!(bytes("0.01%"), Err(SizeError::NoBytes { .. })));
         for empty in ["0", "0%", "0B", "4095B", "0.01%"] {
             assert!(
                 matches!(blocks(empty), Err(SizeError::Empty { .. })),
@@ -206,8 +206,6 @@ mod tests {
             "-3%",
             "1..2MiB",
             "%",
-            "5%%",
-            "5%GiB",
         ] {
             assert!(
                 matches!(blocks(junk), Err(SizeError::Syntax { .. })),
@@ -223,9 +221,7 @@ mod tests {
 
     #[test]
     fn writes_what_it_reads() {
-        for text in [
-            "512", "64MiB", "10%", "2.5%", "2.5%B", "4095B", "3KiB", "0B",
-        ] {
+        for text in ["512", "64MiB", "10%", "2.5%", "4095B", "3KiB", "0B"] {
             assert_eq!(text.parse::<Size>().expect(text).to_string(), text);
         }
     }

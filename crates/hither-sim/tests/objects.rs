@@ -258,8 +258,8 @@ fn a_sample_says_what_the_whole_does() {
             assert_eq!(estimate.hits + estimate.misses, exact.accesses);
             let of = estimate.estimate.expect("it is of a sample");
             for (interval, ratio) in [
-                (of.interval, exact.hit_ratio),
-                (of.byte_interval, exact.byte_hit_ratio),
+                (of.objects.interval, exact.hit_ratio),
+                (of.bytes.interval, exact.byte_hit_ratio),
             ] {
                 let Some([low, high]) = interval else {
                     continue;

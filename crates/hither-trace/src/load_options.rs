@@ -22,6 +22,7 @@ pub struct LoadOptions {
     pub keep_lengths: bool,
     /// Whether it is kept how large objects are, and what else caches of objects go by, in traces
     /// that say it. Deletes are then deletes; otherwise they count as writes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_sizes: bool,
     /// Which blocks are loaded.
     pub sample: Sample,

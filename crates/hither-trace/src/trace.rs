@@ -38,6 +38,8 @@ pub struct Trace {
     /// See [`Trace::blocks_left`].
     pub(crate) blocks_left: Vec<u8>,
     pub(crate) sampled: Option<Sampled>,
+    /// See [`Trace::says_sizes`].
+    pub(crate) says_sizes: bool,
     /// See [`Trace::has_sizes`].
     pub(crate) columns: Option<ObjectColumns>,
     /// See [`Trace::distinct_bytes`].
@@ -88,6 +90,11 @@ impl Trace {
     /// [`LoadOptions::keep_sizes`].
     pub fn has_sizes(&self) -> bool {
         self.columns.is_some()
+    }
+
+    /// Whether it says how large objects are, be it kept or not.
+    pub fn says_sizes(&self) -> bool {
+        self.says_sizes
     }
 
     /// The bytes of all distinct objects, each as large as when it is first referenced. 0 where

@@ -98,6 +98,7 @@ impl TraceBuilder {
             store: Store::new(options.memory_bytes),
             blocks_left: Vec::new(),
             sampled: None,
+            says_sizes: false,
             columns: options
                 .keep_sizes
                 .then(|| ObjectColumns::new(options.memory_bytes)),
@@ -172,6 +173,7 @@ impl TraceBuilder {
     /// [`TraceBuilder::key`].
     #[inline]
     pub fn object(&mut self, request: &ObjectRequest) -> Result<()> {
+        self.trace.says_sizes = true;
         if self.trace.columns.is_some() {
             self.objects.push(*request);
             if request.op == Op::Delete {
@@ -343,7 +345,9 @@ impl TraceBuilder {
         if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
             trace.keys = (0..trace.keys.len() as u64).collect();
         }
-        if trace.columns.is_some() {
+        if trace.columns.is_none() {
+            (trace.bytes_of_all, trace.deletes_of_all) = (0, 0);
+        } else {
             let bytes = self.first_bytes.iter();
             trace.distinct_bytes = bytes.fold(0, |sum, &bytes| sum.saturating_add(bytes));
         }

@@ -10,13 +10,14 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hither_sim::ObjectOutcome;
 use hither_sim::placement::Totals;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::hex;
 use crate::placement::{CaseResult, CaseSummary, PlacementCase, RunSettings};
-use crate::result_rows::{PlacementColumns, TraceInfo};
+use crate::result_rows::{ObjectCells, PlacementColumns, TraceInfo};
 use crate::{Error, Result};
 
 /// The first line of a journal.
@@ -28,7 +29,7 @@ struct Header {
 }
 
 /// The version of the format.
-const JOURNAL_VERSION: u32 = 3;
+const JOURNAL_VERSION: u32 = 4;
 
 /// An event of a sweep.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +65,8 @@ pub struct ItemCounts {
     pub(super) refused: bool,
     /// The bits of the standard error, if there is one: JSON has no exact fractions.
     pub(super) error_bits: Option<u64>,
+    /// The further counts of a cache of objects.
+    pub(super) objects: Option<ObjectCells>,
     /// The further counts of a placement.
     pub(super) placed: Option<PlacementCounts>,
 }
@@ -89,6 +92,23 @@ impl ItemCounts {
             misses: outcome.misses,
             refused: outcome.is_refused(),
             error_bits: error.map(f64::to_bits),
+            objects: None,
+            placed: None,
+        }
+    }
+
+    /// The counts of a cache of objects.
+    pub(super) fn objects((&cache, outcome): (&usize, &ObjectOutcome)) -> ItemCounts {
+        let error = outcome.errors().map(|[of_objects, _]| of_objects);
+        ItemCounts {
+            cache,
+            hits: outcome.hits,
+            misses: outcome.misses,
+            refused: error.is_some_and(|error| error.refused.is_some()),
+            error_bits: error
+                .and_then(|error| error.standard_error)
+                .map(f64::to_bits),
+            objects: Some(ObjectCells::of(outcome)),
             placed: None,
         }
     }
@@ -104,6 +124,7 @@ impl ItemCounts {
             misses: totals.misses,
             refused: false,
             error_bits: None,
+            objects: None,
             placed: Some(PlacementCounts {
                 totals,
                 modelled_time_ns: outcome.modelled_time_ns,
@@ -348,6 +369,7 @@ mod tests {
                     misses: 6,
                     refused: false,
                     error_bits,
+                    objects: None,
                     placed: error_bits.map(|imbalance_bits| PlacementCounts {
                         totals: Totals {
                             hit_ns: u64::MAX,

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_sim::placement::PlacementSpec;
-use hither_trace::LoadOptions;
+use hither_trace::{LoadOptions, Trace};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::stamp;
 use crate::Result;
+use crate::objects;
 use crate::placement::{self, PlacementRequest, PlacementSetup};
 
 /// The traces of a sweep with their work.
@@ -83,6 +84,21 @@ impl SweepPlan {
 }
 
 impl TraceJob {
+    /// Loads the trace. Sizes in bytes, unless they are those of nodes, mean that objects have sizes
+    /// where the trace says so.
+    pub(super) fn load(&self) -> Result<Trace> {
+        let mut options = self.options;
+        if self.placing.nodes.is_empty() {
+            options.keep_sizes |= objects::are_of_bytes(&self.sizes);
+        }
+        let trace = Trace::load(&self.path, self.format.as_deref(), &options)?;
+        if !trace.has_sizes() {
+            objects::refuse_bytes(&self.sizes, &trace)
+                .map_err(|error| error.in_trace(&self.name))?;
+        }
+        Ok(trace)
+    }
+
     /// The placements to simulate, by default those of the list `defaults`.
     pub(super) fn request(&self, defaults: &str) -> Result<PlacementRequest> {
         Ok(PlacementRequest {

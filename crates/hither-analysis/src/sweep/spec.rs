@@ -14,6 +14,10 @@
 //! sizes = ["5%"]              # in place of those above
 //!
 //! [[traces]]
+//! path = "cdn.oracleGeneral.zst"
+//! objects = true              # caches of bytes; percentages are of all bytes
+//!
+//! [[traces]]
 //! path = "shared.hither"
 //! nodes = [4, "mesh:5x5", "cluster.toml"]
 //! placements = ["first-and-forever", "post-office{trigger=20}"]
@@ -66,6 +70,7 @@ struct TraceTable {
     keep_repeats: Option<bool>,
     no_in_kernel: Option<bool>,
     maps: Option<bool>,
+    objects: Option<bool>,
     sample: Option<Spanned<String>>,
     policies: Option<Vec<Spanned<String>>>,
     sizes: Option<Vec<Spanned<Value>>>,
@@ -117,6 +122,7 @@ fn plan(
         options.include_in_kernel =
             (trace.no_in_kernel).map_or(options.include_in_kernel, |without| !without);
         options.include_maps = trace.maps.unwrap_or(options.include_maps);
+        options.keep_sizes = trace.objects.unwrap_or(options.keep_sizes);
         let format = match trace.format {
             Some(name) => Some(format_name(name.as_ref()).map_err(Problem::at(name.span()))?),
             None => defaults.format.clone(),

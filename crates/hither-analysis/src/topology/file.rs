@@ -204,9 +204,7 @@ fn bytes(value: &Spanned<Value>) -> Result<u64, Problem> {
                 counted(bytes, "byte")
             )),
             Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-            Size::Percent(_) | Size::PercentOfBytes(_) => {
-                Err("a capacity is given in bytes, such as 64GiB".to_owned())
-            }
+            Size::Percent(_) => Err("a capacity is given in bytes, such as 64GiB".to_owned()),
         }
     })
 }

@@ -20,6 +20,7 @@ use clap::Args;
 use hither_analysis::free_memory::half_of_free_bytes;
 use hither_analysis::load_options::normalized;
 pub(super) use hither_analysis::load_options::{block_bytes, format_name};
+use hither_analysis::objects::refuse_bytes;
 use hither_analysis::simulate::sizes;
 use hither_core::Spec;
 use hither_sim::{CacheSize, Size};
@@ -104,9 +105,7 @@ impl MemoryLimitArgs {
 fn memory_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
-        Size::Percent(_) | Size::PercentOfBytes(_) => {
-            Err("memory is given in bytes, such as 2GiB".to_owned())
-        }
+        Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
     }
 }
 
@@ -240,7 +239,7 @@ pub(super) struct CacheArgs {
     #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
     policies: Vec<Specs>,
 
-    /// Sizes: 64MiB, 512 (blocks), 10% (of all blocks) or 10%B (of all bytes)
+    /// Sizes: 64MiB, 512 (blocks) or 10% (of all blocks)
     #[arg(
         long = "size",
         short = 's',
@@ -276,6 +275,7 @@ impl CacheArgs {
 
     /// The sizes that the user wrote. By default they are five shares of the distinct blocks.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<CacheSize>> {
+        refuse_bytes(&self.sizes, trace)?;
         let block_bytes = u64::from(trace.options().block_bytes);
         Ok(sizes(&self.sizes, block_bytes, trace.blocks_of_all())?)
     }

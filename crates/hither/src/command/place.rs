@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_analysis::format::{bytes, count, counted};
+use hither_analysis::objects::refuse_bytes;
 use hither_analysis::placement::{self, CaseResult, PlacementRequest, RunControl};
 use hither_analysis::simulate::trace_summary;
 use hither_core::registry;
@@ -73,6 +74,7 @@ impl Subcommand for Place {
         self.drawing.check()?;
         let nodes = self.placing.topologies()?;
         let trace = self.loading.load(&self.trace, ui)?;
+        refuse_bytes(self.caches.sizes_as_written(), &trace)?;
         let defaults = placement::default_placements(placement::data_kind(&trace));
         let placements = placement::placements_or_default(&self.placing.placements(), &defaults)?;
         placement::check_kind(&trace, &placements)?;

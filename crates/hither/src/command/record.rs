@@ -80,7 +80,7 @@ pub(super) struct Record {
 fn ring_bytes(text: &str) -> Result<usize, String> {
     let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) | Size::PercentOfBytes(_) => {
+        Size::Percent(_) => {
             return Err("a ring has a size in bytes".to_owned());
         }
     };

@@ -44,7 +44,7 @@ Examples:
       a trace of block numbers
   hither sim --columns key=3,time=1,op=2 --no-header cdn.csv
       delimited text of any columns
-  hither sim cdn.oracleGeneral.zst -p lru,sieve,s3-fifo -s 10GiB,1%B
+  hither sim cdn.oracleGeneral.zst -p lru,sieve,s3-fifo -s 10GiB
       objects of every size, in caches of bytes
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
@@ -102,6 +102,13 @@ pub(super) struct Sim {
     )]
     readahead: Option<Readahead>,
 
+    /// Take the sizes of objects into account, where the trace has them: a cache has so many bytes
+    ///
+    /// Percentages are then of all bytes. Sizes in bytes (10GiB) mean it, too. Hit ratios are by
+    /// object and by byte; objects expire and are deleted as the trace says.
+    #[arg(long, help_heading = CACHES)]
+    objects: bool,
+
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
 
@@ -141,7 +148,7 @@ fn simulated_part(trace: &Trace) -> String {
 
 impl Sim {
     /// Simulates caches of bytes, on a trace whose objects have sizes.
-    fn objects(&self, trace: &Trace, ui: &Ui) -> anyhow::Result<ExitCode> {
+    fn run_objects(&self, trace: &Trace, ui: &Ui) -> anyhow::Result<ExitCode> {
         let of_blocks = [
             ("--readahead", self.readahead.is_some()),
             ("--folded", self.folded),
@@ -158,7 +165,10 @@ impl Sim {
             let everywhere = registry::compared_everywhere();
             everywhere.into_iter().filter(takes_sizes).collect()
         });
-        let sizes = objects::sizes(self.caches.sizes_as_written(), trace)?;
+        let sizes = objects::sizes(
+            self.caches.sizes_as_written(),
+            trace.distinct_bytes_of_all(),
+        )?;
         let caches = objects::simulate(trace, &policies, sizes, ui)?;
         if self.json {
             let results = caches.documents()?;
@@ -197,7 +207,7 @@ impl Subcommand for Sim {
         let (_, mut options) = self.loading.options(self.sampling.sample());
         options.keep_lengths = self.readahead.is_some();
         let named = self.caches.sizes_as_written();
-        options.keep_sizes = named.iter().any(|size| size.is_of_bytes());
+        options.keep_sizes = self.objects || objects::are_of_bytes(named);
         let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
@@ -205,8 +215,12 @@ impl Subcommand for Sim {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        if trace.has_sizes() && objects::are_of_bytes(named)? {
-            return self.objects(&trace, ui);
+        if trace.has_sizes() {
+            return self.run_objects(&trace, ui);
+        }
+        if self.objects && trace.references() > 0 {
+            let problem = "--objects is for traces that say how large each object is";
+            return Err(Usage(problem.to_owned()).into());
         }
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.profile.path.as_deref();

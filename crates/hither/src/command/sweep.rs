@@ -9,8 +9,9 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use hither_analysis::format::{bytes, counted};
+use hither_analysis::objects;
 use hither_analysis::placement;
-use hither_analysis::result_rows::RowFormat;
+use hither_analysis::result_rows::{ResultRow, RowFormat};
 use hither_analysis::simulate::{self, Ratio, ratio_table};
 use hither_analysis::sweep::{
     self, JobDefaults, Journal, Shard, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
@@ -67,7 +68,7 @@ single traces. Options on the command line replace those of the file:
   [[traces]]
   path = \"cs.trace.gz\"        # from the folder of SPEC.toml
   format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps,
-                              # sample, policies, sizes
+                              # objects, sample, policies, sizes
   [[traces]]
   path = \"shared.hither\"
   nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs
@@ -101,6 +102,10 @@ pub(super) struct SweepCommand {
 
     #[command(flatten, next_help_heading = CACHES)]
     caches: CacheArgs,
+
+    /// Take the sizes of objects into account, where a trace has them, as `hither sim` does
+    #[arg(long, help_heading = CACHES, hide_short_help = true)]
+    objects: bool,
 
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
@@ -294,7 +299,8 @@ impl SweepCommand {
     }
 
     fn plan(&self) -> anyhow::Result<SweepPlan> {
-        let (format, options) = self.loading.options(self.sampling.sample());
+        let (format, mut options) = self.loading.options(self.sampling.sample());
+        options.keep_sizes = self.objects;
         let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
             Some(path) => sweep::read_plan(path, &defaults, &this_machine::topology)?,
@@ -427,28 +433,43 @@ fn tables(sweep: &Sweep<'_>) -> anyhow::Result<String> {
             ));
             continue;
         }
-        let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
-        let ratios = rows
-            .iter()
-            .map(|row| match row.source.sample_rate.as_str() {
-                _ if row.refused => Ratio::Refused,
-                "1" => Ratio::Exact(row.miss_ratio()),
-                _ => Ratio::Estimate(row.miss_ratio(), row.standard_error),
-            });
-        let lengths = job.policies.iter().map(|&policy| (policy, sizes.len()));
-        let ratios = Row::split(lengths, ratios);
-        let ratios = Grid::new(sizes.clone(), ratios);
+        let ratio =
+            |ratio: f64, is_refused: bool, error: Option<f64>| match source.sample_rate.as_str() {
+                _ if is_refused => Ratio::Refused,
+                "1" => Ratio::Exact(ratio),
+                _ => Ratio::Estimate(ratio, error),
+            };
+        let of_blocks =
+            |row: &ResultRow<'_>| ratio(row.miss_ratio(), row.refused, row.standard_error);
         let estimated = match source.sample_rate.as_str() {
             "1" => "",
             _ => "estimated from a sample, with 95 % intervals\n",
         };
+        let lengths = |sizes: usize| job.policies.iter().map(move |&policy| (policy, sizes));
+        let (of, each, table) = if let Some(distinct_bytes) = source.distinct_bytes {
+            let sizes = objects::sizes(&job.sizes, distinct_bytes)?;
+            let ratios = rows.iter().filter_map(|row| {
+                let cells = row.objects?;
+                let error = cells.error_bits.map(f64::from_bits);
+                let of_bytes = ratio(cells.miss_ratio(), cells.refused, error);
+                Some([of_blocks(row), of_bytes])
+            });
+            let ratios = Row::split(lengths(sizes.len()), ratios);
+            let table = objects::ratio_table("miss ratio", &sizes, &ratios);
+            ("distinct object", distinct_bytes, table)
+        } else {
+            let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
+            let ratios = Row::split(lengths(sizes.len()), rows.iter().map(of_blocks));
+            let ratios = Grid::new(sizes, ratios);
+            let table = ratio_table("miss ratio", &ratios, source.block_bytes);
+            ("distinct block", source.block_bytes, table)
+        };
         tables.push(format!(
-            "{}: {} to {} of {}\n{estimated}{}",
+            "{}: {} to {} of {}\n{estimated}{table}",
             source.trace,
             counted(source.references, "reference"),
-            counted(source.distinct, "distinct block"),
-            bytes(source.block_bytes),
-            ratio_table("miss ratio", &ratios, source.block_bytes)
+            counted(source.distinct, of),
+            bytes(each),
         ));
     }
     Ok(tables.join("\n"))

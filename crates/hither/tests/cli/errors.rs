@@ -307,7 +307,7 @@ fn a_size_that_is_none() {
 
     ----- stderr -----
     error: invalid value 'ten' for '--size <S[,S]>': `ten` is not a size: write blocks (512), bytes
-      ... (64MiB) or a part of the distinct blocks (10%) or bytes (10%B)
+      ... (64MiB) or a part of the distinct blocks (10%)
 
     For more information, try '--help'.
     ");

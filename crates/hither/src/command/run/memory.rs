@@ -143,9 +143,7 @@ fn region_min(text: &str) -> Result<u64, String> {
     let size = text.parse::<Size>();
     match size.map_err(|_| "give a size in bytes, as in 4MiB".to_owned())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
-        Size::Percent(_) | Size::PercentOfBytes(_) => {
-            Err("an allocation has a size in bytes".to_owned())
-        }
+        Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
         _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
     }
 }
