@@ -1,7 +1,7 @@
 //! Caches of objects of every size: their sizes as users write them, and tables of both hit ratios.
 
 use hither_core::Spec;
-use hither_sim::{CacheOptions, ObjectCache, ObjectOutcome, RatioError, Row, Size};
+use hither_sim::{CacheOptions, ObjectBounds, ObjectCache, ObjectOutcome, RatioError, Row, Size};
 use hither_trace::Trace;
 use serde_json::Value;
 
@@ -86,6 +86,17 @@ pub fn simulate(
     Ok(ObjectCaches { sizes, rows })
 }
 
+/// The bounds of the best cache at every size.
+pub fn bounds(
+    trace: &Trace,
+    sizes: &[ObjectSize],
+    progress: &dyn Progress,
+) -> Result<Vec<ObjectBounds>> {
+    let _task = progress.begin("bounds", None);
+    let sizes: Vec<u64> = sizes.iter().map(|size| size.bytes).collect();
+    Ok(hither_sim::object_bounds(trace, &sizes)?)
+}
+
 impl ObjectCaches {
     /// All outcomes, row by row.
     pub fn outcomes(&self) -> impl Iterator<Item = &ObjectOutcome> {
@@ -121,7 +132,13 @@ impl ObjectCaches {
 
     /// A line on the objects that were not brought in, if there were any.
     fn passed_by(&self) -> String {
-        let most = self.outcomes().max_by_key(|outcome| outcome.passed_by);
+        // The first one of several.
+        let most = self
+            .outcomes()
+            .reduce(|most, next| match next.passed_by > most.passed_by {
+                true => next,
+                false => most,
+            });
         match most.filter(|outcome| outcome.passed_by > 0) {
             None => String::new(),
             Some(outcome) => format!(
@@ -150,6 +167,54 @@ impl ObjectCaches {
 /// A table of two ratios, of objects and of bytes, with a row for each policy and two columns for
 /// each size, and what must be said of those that know the future.
 pub fn ratio_table(head: &str, sizes: &[ObjectSize], rows: &[Row<[Ratio; 2]>]) -> String {
+    let labelled = rows.iter().map(|row| (policy(&row.policy), &row.cells[..]));
+    let know_the_future = rows
+        .iter()
+        .filter(|row| row.policy.entry().needs.future)
+        .map(|row| policy(&row.policy));
+    let know_the_future: Vec<String> = know_the_future.collect();
+    let mut text = table_of(head, sizes, labelled);
+    if !know_the_future.is_empty() {
+        text += &know_the_future.join(", ");
+        text += ": a heuristic where objects have sizes, and no bound\n";
+    }
+    text
+}
+
+/// A table of what no cache exceeds, and of what one that knows the future reaches.
+pub fn bounds_table(sizes: &[ObjectSize], bounds: &[ObjectBounds]) -> String {
+    let most = bounds.iter().map(|bound| {
+        let hits = (bound.hits_at_most, bound.hit_bytes_at_most);
+        shares(bound, hits)
+    });
+    let least = bounds.iter().map(|bound| {
+        let hits = bound.hits_at_least.zip(bound.hit_bytes_at_least);
+        hits.map(|hits| shares(bound, hits))
+    });
+    let (most, least): (Vec<_>, Option<Vec<_>>) = (most.collect(), least.collect());
+    let mut rows = vec![("at most (pfoo-l)".to_owned(), &most[..])];
+    if let Some(least) = &least {
+        rows.push(("at least (pfoo-u)".to_owned(), least));
+    }
+    let mut text = table_of("best cache", sizes, rows.into_iter());
+    if least.is_none() {
+        text += "what the best cache hits at least is not known where objects expire\n";
+    }
+    text
+}
+
+/// So many hits, and bytes of them, as shares of all.
+fn shares(bound: &ObjectBounds, (hits, bytes): (u64, u64)) -> [Ratio; 2] {
+    let share = |part: u64, all: u64| Ratio::Exact(part as f64 / all.max(1) as f64);
+    [share(hits, bound.accesses), share(bytes, bound.bytes)]
+}
+
+/// A table of two ratios for each row and size.
+fn table_of<'a>(
+    head: &str,
+    sizes: &[ObjectSize],
+    rows: impl Iterator<Item = (String, &'a [[Ratio; 2]])>,
+) -> String {
     let heads = sizes.iter().flat_map(|size| {
         let written = match size.written {
             Size::Bytes(_) => size.written.to_string(),
@@ -162,21 +227,11 @@ pub fn ratio_table(head: &str, sizes: &[ObjectSize], rows: &[Row<[Ratio; 2]>]) -
     });
     let first = [(head.to_owned(), Align::Left)];
     let mut table = Table::new(first.into_iter().chain(heads));
-    for row in rows {
-        let cells = row.cells.iter().flatten().map(Ratio::text);
-        table.row([policy(&row.policy)].into_iter().chain(cells));
+    for (label, cells) in rows {
+        let cells = cells.iter().flatten().map(Ratio::text);
+        table.row([label].into_iter().chain(cells));
     }
-    let know_the_future = rows
-        .iter()
-        .filter(|row| row.policy.entry().needs.future)
-        .map(|row| policy(&row.policy));
-    let know_the_future: Vec<String> = know_the_future.collect();
-    let mut text = table.render();
-    if !know_the_future.is_empty() {
-        text += &know_the_future.join(", ");
-        text += ": a heuristic where objects have sizes, and no bound\n";
-    }
-    text
+    table.render()
 }
 
 /// Both hit ratios of a cache.

@@ -4,6 +4,7 @@
 //! Equal input gives equal results, for any number of threads.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod caches;
 pub mod curve;
 pub mod grid;
@@ -15,6 +16,7 @@ pub mod sample;
 pub mod size;
 pub mod stack;
 
+pub use bounds::{ObjectBounds, object_bounds};
 pub use caches::{
     CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, misses_by_site, run,
 };

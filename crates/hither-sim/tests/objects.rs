@@ -10,9 +10,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use hither_core::{Op, Random, Spec};
+use hither_core::{Op, Random, Spec, registry};
 use hither_sim::objects::run;
-use hither_sim::{CacheOptions, Error, ObjectCache, ObjectOutcome};
+use hither_sim::{CacheOptions, Error, ObjectCache, ObjectOutcome, object_bounds};
 use hither_testing::skip::skip;
 use hither_trace::{LoadOptions, ObjectRequest, Sample, Trace, TraceBuilder};
 
@@ -316,4 +316,101 @@ fn policies_miss_exactly_as_often_as_elsewhere() {
         }
     }
     assert_eq!(equal.len(), rows.len(), "a trace is not run");
+}
+
+/// The hits and hit bytes of the best cache of a short trace: all subsets of what it may keep.
+fn best(requests: &[ObjectRequest], capacity: u64) -> (u64, u64) {
+    let is_read = |request: &&(usize, &ObjectRequest)| request.1.op != Op::Delete;
+    let all: Vec<(usize, &ObjectRequest)> = requests.iter().enumerate().collect();
+    let next = |at: usize| {
+        all[at + 1..]
+            .iter()
+            .find(|next| next.1.id == requests[at].id)
+    };
+    let kept = all.iter().filter(is_read).filter_map(|&(at, request)| {
+        let next = next(at).filter(is_read)?;
+        Some((at, next.0, request.bytes))
+    });
+    let kept: Vec<(usize, usize, u64)> = kept.collect();
+    let mut found = (0, 0);
+    for subset in 0..1u32 << kept.len() {
+        let those = || {
+            (0..kept.len())
+                .filter(|&bit| subset >> bit & 1 == 1)
+                .map(|bit| kept[bit])
+        };
+        let fits = (0..requests.len()).all(|time| {
+            let used = those().filter(|(start, end, _)| (*start..*end).contains(&time));
+            used.map(|(.., bytes)| bytes).sum::<u64>() <= capacity
+        });
+        if fits {
+            found.0 = found.0.max(those().count() as u64);
+            found.1 = found.1.max(those().map(|(.., bytes)| bytes).sum());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_best_cache_is_within_its_bounds() {
+    let mut random = Random::new(5);
+    for round in 0..300 {
+        let count = 6 + random.below(8);
+        let requests: Vec<ObjectRequest> = (0..count)
+            .map(|_| {
+                let id = random.below(5);
+                let op = match random.below(12) {
+                    0 => Op::Delete,
+                    _ => Op::Read,
+                };
+                ObjectRequest {
+                    op,
+                    ..ObjectRequest::read(id, 1 + id * 3 % 7)
+                }
+            })
+            .collect();
+        let trace = trace(&requests, &OPTIONS);
+        for bound in object_bounds(&trace, &[1, 4, 8, 15, 100]).expect("it has sizes") {
+            let (hits, bytes) = best(&requests, bound.cache_bytes);
+            assert!(
+                hits <= bound.hits_at_most,
+                "round {round}: {bound:?}, {hits}"
+            );
+            assert!(
+                bytes <= bound.hit_bytes_at_most,
+                "round {round}: {bound:?}, {bytes}"
+            );
+            assert!(bound.hits_at_least.expect("nothing expires") <= hits);
+            assert!(bound.hit_bytes_at_least.expect("nothing expires") <= bytes);
+        }
+    }
+}
+
+#[test]
+fn no_policy_is_better_than_the_bound() {
+    let sizes = [500, 5_000, 40_000, 1 << 40];
+    let requests = requests(20_000, 400, 9);
+    let of_whole = trace(&requests, &OPTIONS);
+    let bounds = object_bounds(&of_whole, &sizes).expect("it has sizes");
+    assert!(bounds.iter().all(|bound| bound.hits_at_least.is_none()));
+    let policies = registry::replacement_policies().iter();
+    let specs = policies
+        .filter(|entry| entry.takes_sizes)
+        .map(|entry| entry.name);
+    let specs: Vec<&str> = specs.collect();
+    for outcome in outcomes(&of_whole, &specs.join(","), &sizes) {
+        let bound = bounds
+            .iter()
+            .find(|bound| bound.cache_bytes == outcome.cache_bytes);
+        let bound = bound.expect("each size has one");
+        assert_eq!(
+            (bound.accesses, bound.bytes),
+            (outcome.accesses, outcome.bytes)
+        );
+        assert!(outcome.hits <= bound.hits_at_most, "{outcome:?}, {bound:?}");
+        assert!(
+            outcome.hit_bytes <= bound.hit_bytes_at_most,
+            "{outcome:?}, {bound:?}"
+        );
+    }
 }

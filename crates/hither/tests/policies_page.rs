@@ -150,6 +150,8 @@ struct Listed {
     /// What it places, for a placement.
     places: &'static str,
     needs: String,
+    /// Whether a replacement policy takes sizes.
+    sizes: &'static str,
     params: &'static [Param],
 }
 
@@ -162,6 +164,7 @@ fn listed() -> [Vec<Listed>; 2] {
         source: entry.source,
         places: "",
         needs: needs(entry.needs),
+        sizes: if entry.takes_sizes { "yes" } else { "" },
         params: entry.params,
     });
     let placements = placement::placement_policies().iter().map(|entry| Listed {
@@ -174,6 +177,7 @@ fn listed() -> [Vec<Listed>; 2] {
             Target::Files => "blocks of files",
         },
         needs: needs(entry.needs),
+        sizes: "",
         params: entry.params,
     });
     [policies.collect(), placements.collect()]
@@ -199,19 +203,20 @@ fn section(entry: &Listed) -> String {
 fn page() -> String {
     let [policies, placements] = listed();
     let mut page = INTRODUCTION.to_owned();
-    page += "| policy | what it does | source | needs |\n|---|---|---|---|\n";
+    page += "| policy | what it does | source | needs | sizes |\n|---|---|---|---|---|\n";
     for Listed {
         name,
         summary,
         source,
         needs,
+        sizes,
         ..
     } in &policies
     {
         let (summary, source) = (cell(summary), cell(source));
         writeln!(
             page,
-            "| [{name}](#{name}) | {summary} | {source} | {needs} |"
+            "| [{name}](#{name}) | {summary} | {source} | {needs} | {sizes} |"
         )
         .unwrap();
     }

@@ -45,6 +45,8 @@ struct Listed {
     source: &'static str,
     needs: Vec<&'static str>,
     params: &'static [Param],
+    /// Of a replacement policy, whether it takes sizes.
+    takes_sizes: bool,
     /// What a placement places. `None`: a replacement policy.
     target: Option<Target>,
 }
@@ -57,6 +59,7 @@ impl From<&Policy> for Listed {
             source: entry.source,
             needs: entry.needs.names().collect(),
             params: entry.params,
+            takes_sizes: entry.takes_sizes,
             target: None,
         }
     }
@@ -70,6 +73,7 @@ impl From<&Placement> for Listed {
             source: entry.source,
             needs: entry.needs.names().collect(),
             params: entry.params,
+            takes_sizes: false,
             target: Some(entry.target()),
         }
     }
@@ -141,6 +145,9 @@ fn text(entry: &Listed) -> String {
         Some(Target::Files) => text += "    places: blocks of files\n",
         None => {}
     }
+    if entry.takes_sizes {
+        text += "    takes: objects of every size\n";
+    }
     if !entry.needs.is_empty() {
         text += &format!("    needs: {}\n", entry.needs.join(", "));
     }
@@ -167,8 +174,9 @@ fn document(entry: &Listed) -> serde_json::Value {
         "needs": entry.needs,
         "params": params,
     });
-    if let Some(target) = entry.target {
-        document["places"] = places(target).into();
+    match entry.target {
+        Some(target) => document["places"] = places(target).into(),
+        None => document["takes_sizes"] = entry.takes_sizes.into(),
     }
     document
 }

@@ -46,6 +46,8 @@ Examples:
       delimited text of any columns
   hither sim cdn.oracleGeneral.zst -p lru,sieve,s3-fifo -s 10GiB
       objects of every size, in caches of bytes
+  hither sim cdn.oracleGeneral.zst --objects --bounds -s 1%,10%
+      also what the best cache would hit
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
   hither sim trace.hither --curve mrc.svg --curve mrc.csv
@@ -102,12 +104,19 @@ pub(super) struct Sim {
     )]
     readahead: Option<Readahead>,
 
-    /// Take the sizes of objects into account, where the trace has them: a cache has so many bytes
+    /// A cache has so many bytes, and objects have the sizes of the trace
     ///
     /// Percentages are then of all bytes. Sizes in bytes (10GiB) mean it, too. Hit ratios are by
     /// object and by byte; objects expire and are deleted as the trace says.
     #[arg(long, help_heading = CACHES)]
     objects: bool,
+
+    /// With sizes of objects, also what the best cache would hit: at most and at least
+    ///
+    /// No cache exceeds the first one, and one that knows the future reaches the second one. They
+    /// take 56 bytes a reference, and all references.
+    #[arg(long, conflicts_with = "sample", help_heading = CACHES, hide_short_help = true)]
+    bounds: bool,
 
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
@@ -169,12 +178,25 @@ impl Sim {
             self.caches.sizes_as_written(),
             trace.distinct_bytes_of_all(),
         )?;
-        let caches = objects::simulate(trace, &policies, sizes, ui)?;
+        let bounds = if self.bounds {
+            objects::bounds(trace, &sizes, ui)?
+        } else {
+            Vec::new()
+        };
+        let caches = objects::simulate(trace, &policies, sizes.clone(), ui)?;
         if self.json {
             let results = caches.documents()?;
-            ui::print_json(&json!({ "trace": trace_summary(trace), "results": results }))?;
+            let mut document = json!({ "trace": trace_summary(trace), "results": results });
+            if self.bounds {
+                document["bounds"] = serde_json::to_value(&bounds)?;
+            }
+            ui::print_json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
+        let bounds = match &bounds[..] {
+            [] => String::new(),
+            bounds => format!("\n{}", objects::bounds_table(&sizes, bounds)),
+        };
         let about = match trace.sampled() {
             Some(_) => "about ",
             None => "",
@@ -184,7 +206,7 @@ impl Sim {
             deletes => format!(" and {}", counted(deletes, "delete")),
         };
         ui::print(&format!(
-            "{}{deletes} to {about}{} of {}\n{}{}",
+            "{}{deletes} to {about}{} of {}\n{}{}{bounds}",
             counted(
                 trace.references_of_all() - trace.deletes_of_all(),
                 "reference"
@@ -207,7 +229,7 @@ impl Subcommand for Sim {
         let (_, mut options) = self.loading.options(self.sampling.sample());
         options.keep_lengths = self.readahead.is_some();
         let named = self.caches.sizes_as_written();
-        options.keep_sizes = self.objects || objects::are_of_bytes(named);
+        options.keep_sizes = self.objects || self.bounds || objects::are_of_bytes(named);
         let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
@@ -218,8 +240,8 @@ impl Subcommand for Sim {
         if trace.has_sizes() {
             return self.run_objects(&trace, ui);
         }
-        if self.objects && trace.references() > 0 {
-            let problem = "--objects is for traces that say how large each object is";
+        if (self.objects || self.bounds) && trace.references() > 0 {
+            let problem = "--objects and --bounds are for traces that say how large each object is";
             return Err(Usage(problem.to_owned()).into());
         }
         let sizes = self.caches.sizes(&trace)?;

@@ -103,10 +103,6 @@ pub(super) struct SweepCommand {
     #[command(flatten, next_help_heading = CACHES)]
     caches: CacheArgs,
 
-    /// Take the sizes of objects into account, where a trace has them, as `hither sim` does
-    #[arg(long, help_heading = CACHES, hide_short_help = true)]
-    objects: bool,
-
     #[command(flatten, next_help_heading = READING)]
     loading: LoadArgs,
 
@@ -299,8 +295,7 @@ impl SweepCommand {
     }
 
     fn plan(&self) -> anyhow::Result<SweepPlan> {
-        let (format, mut options) = self.loading.options(self.sampling.sample());
-        options.keep_sizes = self.objects;
+        let (format, options) = self.loading.options(self.sampling.sample());
         let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
             Some(path) => sweep::read_plan(path, &defaults, &this_machine::topology)?,

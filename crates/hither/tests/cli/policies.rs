@@ -11,6 +11,7 @@ fn a_policy_is_described_with_its_parameters_and_source() {
     ----- stdout -----
     opt: knows the future: evicts the block that is needed last, the bound for all others
         source: Belady, IBM Systems Journal 5(2), 1966
+        takes: objects of every size
         needs: the future
 
     pcc: partitions the cache by access pattern, detected for each call site
@@ -70,7 +71,14 @@ fn without_names_all_are_listed_in_order() {
         );
         names
     };
-    let expected = ["name", "needs", "params", "source", "summary"];
+    let expected = [
+        "name",
+        "needs",
+        "params",
+        "source",
+        "summary",
+        "takes_sizes",
+    ];
     let policies = names("policies", &expected, &["arc", "lru", "opt", "pcc"]);
     let expected = ["name", "needs", "params", "places", "source", "summary"];
     let placements = names(
@@ -192,7 +200,8 @@ fn one_document_for_programs() {
             }
           ],
           "source": "Kim et al., OSDI 2000",
-          "summary": "partitions the cache by access pattern, detected for each file"
+          "summary": "partitions the cache by access pattern, detected for each file",
+          "takes_sizes": false
         }
       ]
     }

@@ -1,7 +1,7 @@
 //! `hither sim`.
 
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Lab, SHORT_ROWS, keys, rounds};
 
@@ -309,12 +309,13 @@ fn curves_as_data_and_as_pictures() {
     assert_snapshot!(lab.run(&format!("{linear} && {SHORT_ROWS} linear.csv")), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
-      ... cache_bytes,hits,misses,miss_ratio,standard_error
-    loop.trace,lirs,1,900,300,4096,mru,mru,1,1,4096,0,900,1,
-    loop.trace,lirs,1,900,300,4096,mru,mru,12,12,49152,24,876,0.9733333333333334,
-    loop.trace,lirs,1,900,300,4096,mru,mru,151,151,618496,302,598,0.6644444444444444,
-    loop.trace,lirs,1,900,300,4096,mru,mru,300,300,1228800,600,300,0.3333333333333333,
+    trace,format,sample_rate,references,distinct_blocks,distinct_bytes,block_bytes,policy,spec,size,
+      ... cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error,hit_bytes,missed_bytes,
+      ... byte_miss_ratio,byte_standard_error
+    loop.trace,lirs,1,900,300,,4096,mru,mru,1,1,4096,0,900,1,,,,,
+    loop.trace,lirs,1,900,300,,4096,mru,mru,12,12,49152,24,876,0.9733333333333334,,,,,
+    loop.trace,lirs,1,900,300,,4096,mru,mru,151,151,618496,302,598,0.6644444444444444,,,,,
+    loop.trace,lirs,1,900,300,,4096,mru,mru,300,300,1228800,600,300,0.3333333333333333,,,,,
 
     ----- stderr -----
     ");
@@ -536,4 +537,137 @@ fn readahead_has_the_window_of_the_recording_or_a_given_one() {
         let ran = lab.run(&format!("hither sim loop.hither --readahead {wrong}"));
         assert_eq!(ran.code, 2, "{ran}");
     }
+}
+
+/// A small trace of a key-value store: objects with sizes, a time to live, a write with another
+/// size, and a delete.
+pub(super) const OBJECTS: &str = "\
+time,object,size,op,ttl
+0,a,100,get,0
+1,b,300,get,0
+2,a,100,get,0
+3,c,50,set,2
+4,c,50,get,0
+9,c,50,get,0
+10,d,5000,get,0
+11,a,200,set,0
+12,a,200,get,0
+13,b,300,delete,0
+14,b,300,get,0
+15,b,300,get,0
+";
+
+#[test]
+fn sizes_in_bytes_are_of_objects_where_the_trace_has_sizes() {
+    let lab = Lab::new();
+    lab.write("kv.csv", OBJECTS);
+    assert_snapshot!(lab.run("hither sim kv.csv -p lru,opt -s 450B,600B"), @"
+    exit code: 0
+    ----- stdout -----
+    11 references and 1 delete to 4 distinct objects of 5.32 KiB
+      hit ratio  450B: objects   bytes  600B: objects   bytes
+      lru               45.5 %  12.8 %         45.5 %  12.8 %
+      opt               45.5 %  12.8 %         45.5 %  12.8 %
+    opt: a heuristic where objects have sizes, and no bound
+    up to 1 miss not brought in, since objects were too large (lru, 450 B)
+
+    ----- stderr -----
+    ");
+    // With the same sizes, in percent of all bytes, and with the bounds.
+    assert_snapshot!(lab.run("hither sim kv.csv -p lru --objects --bounds -s 10%"), @"
+    exit code: 0
+    ----- stdout -----
+    11 references and 1 delete to 4 distinct objects of 5.32 KiB
+      hit ratio  10% (545 B): objects   bytes
+      lru                      45.5 %  12.8 %
+    up to 1 miss not brought in, since objects were too large (lru, 545 B)
+
+      best cache        10% (545 B): objects   bytes
+      at most (pfoo-l)                54.5 %  13.5 %
+    what the best cache hits at least is not known where objects expire
+
+    ----- stderr -----
+    ");
+    // All alike: nothing expires, and a delete is a write.
+    assert_snapshot!(lab.run("hither sim kv.csv -p lru -s 50%"), @"
+    exit code: 0
+    ----- stdout -----
+    12 references to 4 distinct blocks of 4.00 KiB
+      hit ratio  50% (8.00 KiB)
+      lru                50.0 %
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn the_document_of_caches_of_objects() {
+    let lab = Lab::new();
+    lab.write("kv.csv", OBJECTS);
+    let mut document = lab.json("hither sim kv.csv -p lru -s 450B --json");
+    for (name, ratio) in [
+        ("hit_ratio", 5.0 / 11.0),
+        ("byte_hit_ratio", 850.0 / 6650.0),
+    ] {
+        let found = document["results"][0][name].take().as_f64().unwrap();
+        assert!((found - ratio).abs() < 1e-12, "{name}: {found}");
+    }
+    assert_eq!(
+        document["results"][0],
+        json!({
+            "policy": "lru", "params": {}, "cache_bytes": 450,
+            "accesses": 11, "hits": 5, "misses": 6, "hit_ratio": null,
+            "bytes": 6650, "hit_bytes": 850, "missed_bytes": 5800,
+            "byte_hit_ratio": null,
+            "expired": 1, "passed_by": 1, "deleted": 0,
+        })
+    );
+    let objects = json!({ "distinct_bytes": 5450, "bytes": 6650, "deletes": 1 });
+    assert_eq!(document["trace"]["objects"], objects);
+    assert_eq!(document["trace"]["loaded_with"]["keep_sizes"], true);
+}
+
+#[test]
+fn what_knows_no_sizes_refuses_them() {
+    let lab = Lab::with_loop();
+    lab.write("kv.csv", OBJECTS);
+    for (command, said) in [
+        (
+            "hither sim kv.csv -s 450B -p lirs",
+            "`lirs` does not take sizes",
+        ),
+        ("hither sim kv.csv -s 450B,7 -p lru", "not 7"),
+        (
+            "hither sim kv.csv -s 450B -p lru --folded",
+            "--folded is for blocks",
+        ),
+        (
+            "hither sim loop.trace --objects",
+            "--objects and --bounds are for",
+        ),
+        (
+            "hither advise kv.csv -s 450B",
+            "here a size is a number of objects",
+        ),
+        (
+            "hither place kv.csv -s 450B --nodes 2",
+            "here a size is a number of objects",
+        ),
+    ] {
+        let text = lab.run(command).to_string();
+        assert!(text.contains(said), "{command}: {text}");
+    }
+}
+
+#[test]
+fn curves_of_objects_are_over_bytes() {
+    let lab = Lab::new();
+    lab.write("kv.csv", OBJECTS);
+    lab.run("hither sim kv.csv -p lru --objects --points 3 --curve curve.csv --curve curve.svg");
+    let read = |name: &str| std::fs::read_to_string(lab.path(name)).unwrap();
+    let rows = read("curve.csv");
+    let rows: Vec<&str> = rows.lines().skip(1).collect();
+    let last = "lru,lru,5450B,,5450,5,6,0.5454545454545454,,850,5800,0.8721804511278195,,";
+    assert!(rows.len() == 3 && rows[2].contains(last), "{rows:?}");
+    assert!(read("curve.svg").contains("lru, bytes"));
 }

@@ -124,49 +124,52 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
     assert_snapshot!(with("folder/spec.toml"), @r#"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
-      ... cache_bytes,hits,misses,miss_ratio,standard_error
-    other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
-    other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
+    trace,format,sample_rate,references,distinct_blocks,distinct_bytes,block_bytes,policy,spec,size,
+      ... cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error,hit_bytes,missed_bytes,
+      ... byte_miss_ratio,byte_standard_error
+    other.trace,lirs,1,40,20,,65536,mru,mru,8,8,524288,8,32,0.8,,,,,
+    other.trace,lirs,1,40,20,,65536,lru,lru,8,8,524288,0,40,1,,,,,
+    ../loop.trace,lirs,1,30,10,,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
       ... period_of=stream,gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}",
-      ... 50%,5,20480,10,20,0.6666666666666666,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
+      ... 50%,5,20480,10,20,0.6666666666666666,,,,,
+    ../loop.trace,lirs,1,30,10,,4096,ubm,"ubm{threshold=4,expire=2,steady=1,periods=power,
       ... period_of=stream,gain=segments,sequential=keep,mapped=classified,other=lru,as=hither}",2,
-      ... 2,8192,2,28,0.9333333333333333,
+      ... 2,8192,2,28,0.9333333333333333,,,,,
 
     ----- stderr -----
     "#);
     assert_snapshot!(with("folder/spec.toml -p opt -s 3"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
-      ... cache_bytes,hits,misses,miss_ratio,standard_error
-    other.trace,lirs,1,40,20,65536,opt,opt,3,3,196608,3,37,0.925,
-    ../loop.trace,lirs,1,30,10,4096,opt,opt,3,3,12288,6,24,0.8,
+    trace,format,sample_rate,references,distinct_blocks,distinct_bytes,block_bytes,policy,spec,size,
+      ... cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error,hit_bytes,missed_bytes,
+      ... byte_miss_ratio,byte_standard_error
+    other.trace,lirs,1,40,20,,65536,opt,opt,3,3,196608,3,37,0.925,,,,,
+    ../loop.trace,lirs,1,30,10,,4096,opt,opt,3,3,12288,6,24,0.8,,,,,
 
     ----- stderr -----
     ");
     assert_snapshot!(with("folder/spec.toml -t loop.trace"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
-      ... cache_bytes,hits,misses,miss_ratio,standard_error
-    loop.trace,lirs,1,30,10,4096,lru,lru,5%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,lru,lru,10%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,lru,lru,25%,3,12288,0,30,1,
-    loop.trace,lirs,1,30,10,4096,lru,lru,50%,5,20480,0,30,1,
-    loop.trace,lirs,1,30,10,4096,lru,lru,75%,8,32768,0,30,1,
-    loop.trace,lirs,1,30,10,4096,arc,arc,5%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,arc,arc,10%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,arc,arc,25%,3,12288,0,30,1,
-    loop.trace,lirs,1,30,10,4096,arc,arc,50%,5,20480,0,30,1,
-    loop.trace,lirs,1,30,10,4096,arc,arc,75%,8,32768,0,30,1,
-    loop.trace,lirs,1,30,10,4096,opt,opt,5%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,opt,opt,10%,1,4096,0,30,1,
-    loop.trace,lirs,1,30,10,4096,opt,opt,25%,3,12288,6,24,0.8,
-    loop.trace,lirs,1,30,10,4096,opt,opt,50%,5,20480,10,20,0.6666666666666666,
-    loop.trace,lirs,1,30,10,4096,opt,opt,75%,8,32768,16,14,0.4666666666666667,
+    trace,format,sample_rate,references,distinct_blocks,distinct_bytes,block_bytes,policy,spec,size,
+      ... cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error,hit_bytes,missed_bytes,
+      ... byte_miss_ratio,byte_standard_error
+    loop.trace,lirs,1,30,10,,4096,lru,lru,5%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,lru,lru,10%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,lru,lru,25%,3,12288,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,lru,lru,50%,5,20480,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,lru,lru,75%,8,32768,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,arc,arc,5%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,arc,arc,10%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,arc,arc,25%,3,12288,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,arc,arc,50%,5,20480,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,arc,arc,75%,8,32768,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,opt,opt,5%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,opt,opt,10%,1,4096,0,30,1,,,,,
+    loop.trace,lirs,1,30,10,,4096,opt,opt,25%,3,12288,6,24,0.8,,,,,
+    loop.trace,lirs,1,30,10,,4096,opt,opt,50%,5,20480,10,20,0.6666666666666666,,,,,
+    loop.trace,lirs,1,30,10,,4096,opt,opt,75%,8,32768,16,14,0.4666666666666667,,,,,
 
     ----- stderr -----
     ");
@@ -191,12 +194,16 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "access_latency_ns": null,
       "binding": null,
       "block_bytes": 4096,
+      "byte_miss_ratio": null,
+      "byte_standard_error": null,
       "bytes_moved": null,
       "cache_blocks": 5,
       "cache_bytes": 20480,
       "costs": null,
       "distinct_blocks": 10,
+      "distinct_bytes": null,
       "format": "lirs",
+      "hit_bytes": null,
       "hit_latency_ns": null,
       "hither": null,
       "hits": 10,
@@ -211,6 +218,7 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "local_hit_ratio": null,
       "migrations": null,
       "miss_ratio": 0.6666666666666666,
+      "missed_bytes": null,
       "misses": 20,
       "modelled_time_ns": null,
       "node_imbalance": null,
@@ -423,7 +431,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
 
     ----- stderr -----
     hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`,
-      ... `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`, `nodes`,
+      ... `keep-repeats`, `no-in-kernel`, `maps`, `objects`, `sample`, `policies`, `sizes`, `nodes`,
       ... `placements`, `bind`, `warm-up`, `costs`
     ");
     assert_snapshot!(lab.run("hither sweep none.toml"), @"
@@ -747,4 +755,38 @@ fn copies_are_read_and_results_name_the_traces() {
     hither: s3://b/x: the command reads no URLs; `hither.sweep` in Python does, and --copies names
       ... copies on this machine
     ");
+}
+
+#[test]
+fn caches_of_objects_in_a_sweep() {
+    let lab = Lab::new();
+    lab.write("kv.csv", super::sim::OBJECTS);
+    assert_snapshot!(lab.run("hither sweep -t kv.csv -p lru,opt -s 450B,100%"), @"
+    exit code: 0
+    ----- stdout -----
+    kv.csv: 12 references to 4 distinct objects of 5.32 KiB
+      miss ratio  450B: objects   bytes  100% (5.32 KiB): objects   bytes
+      lru                54.5 %  87.2 %                    54.5 %  87.2 %
+      opt                54.5 %  87.2 %                    54.5 %  87.2 %
+    opt: a heuristic where objects have sizes, and no bound
+
+    ----- stderr -----
+    ");
+    // As in one go, after an interruption; and by what the file says.
+    lab.write(
+        "kv.toml",
+        "policies = [\"lru\", \"fifo\"]\nsizes = [\"10%\", \"50%\"]\n[[traces]]\npath = \"kv.csv\"\nobjects = true",
+    );
+    lab.run("hither sweep kv.toml -o whole.csv");
+    lab.run("hither sweep kv.toml -o parts.csv --shard 1/2; hither sweep kv.toml -o parts.csv --shard 2/2");
+    lab.run("hither sweep kv.toml -o parts.csv --shard merge");
+    let [whole, parts] = ["whole.csv", "parts.csv"].map(|name| fs::read(lab.path(name)).unwrap());
+    assert!(whole == parts && whole.len() > 500);
+    let lirs = lab
+        .run("hither sweep -t kv.csv -p lirs -s 450B")
+        .to_string();
+    assert!(
+        lirs.contains("kv.csv: policy `lirs` does not take sizes"),
+        "{lirs}"
+    );
 }
