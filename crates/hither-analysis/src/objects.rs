@@ -26,22 +26,6 @@ pub struct ObjectCaches {
     rows: Vec<Row<ObjectOutcome>>,
 }
 
-/// Whether these sizes mean caches of bytes, where objects have sizes: one is in bytes.
-pub fn are_of_bytes(sizes: &[Size]) -> bool {
-    sizes.iter().any(|size| matches!(size, Size::Bytes(_)))
-}
-
-/// Refuses sizes in bytes for what simulates blocks, where objects have sizes.
-pub fn refuse_bytes(sizes: &[Size], trace: &Trace) -> Result<()> {
-    if trace.says_sizes() && are_of_bytes(sizes) {
-        let problem = "this trace has objects of every size, whose caches in bytes `hither sim` \
-                       and `hither sweep` simulate; here a size is a number of objects (512) or a \
-                       part of them (10%)";
-        return Err(Error::Usage(problem.to_owned()));
-    }
-    Ok(())
-}
-
 /// The sizes in bytes, for a trace whose distinct objects have `distinct` bytes. By default they
 /// are five shares of those.
 pub fn sizes(named: &[Size], distinct: u64) -> Result<Vec<ObjectSize>> {
@@ -133,12 +117,13 @@ impl ObjectCaches {
     /// A line on the objects that were not brought in, if there were any.
     fn passed_by(&self) -> String {
         // The first one of several.
-        let most = self
-            .outcomes()
-            .reduce(|most, next| match next.passed_by > most.passed_by {
-                true => next,
-                false => most,
-            });
+        let most = self.outcomes().reduce(|most, next| {
+            if next.passed_by > most.passed_by {
+                next
+            } else {
+                most
+            }
+        });
         match most.filter(|outcome| outcome.passed_by > 0) {
             None => String::new(),
             Some(outcome) => format!(

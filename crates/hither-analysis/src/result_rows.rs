@@ -598,7 +598,8 @@ mod tests {
         let version = env!("CARGO_PKG_VERSION");
         let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,7000,4096";
         let head = "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,\
-                    distinct_bytes,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,\
+                    distinct_bytes,block_bytes,policy,spec,size,cache_blocks,cache_bytes,\
+                    hits,misses,miss_ratio,\
                     standard_error,hit_bytes,missed_bytes,byte_miss_ratio,\
                     byte_standard_error,placement,placement_spec,nodes,binding,warm_up,costs,\
                     local_hit_ratio,hops,hit_latency_ns,access_latency_ns,migrations,\

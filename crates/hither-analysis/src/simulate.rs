@@ -15,7 +15,6 @@ use serde_json::json;
 use crate::coverage::Coverage;
 use crate::format::{bytes, count, percent, policy};
 use crate::free_memory::half_of_free_bytes;
-use crate::objects::refuse_bytes;
 use crate::profile;
 use crate::progress::Progress;
 use crate::relevance::Relevance;
@@ -299,6 +298,22 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<Cach
         }
     }
     Ok(found)
+}
+
+/// Whether these sizes mean caches of bytes, where objects have sizes: one is in bytes.
+pub fn are_of_bytes(sizes: &[Size]) -> bool {
+    sizes.iter().any(|size| matches!(size, Size::Bytes(_)))
+}
+
+/// Refuses sizes in bytes for what simulates blocks, where objects have sizes.
+pub fn refuse_bytes(sizes: &[Size], trace: &Trace) -> Result<()> {
+    if trace.says_sizes() && are_of_bytes(sizes) {
+        let problem = "this trace has objects of every size, whose caches in bytes `hither sim` \
+                       and `hither sweep` simulate; here a size is a number of objects (512) or a \
+                       part of them (10%)";
+        return Err(Error::Usage(problem.to_owned()));
+    }
+    Ok(())
 }
 
 /// The sizes to advise on. By default these are five shares of the distinct blocks, and the memory

@@ -98,8 +98,8 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A share of `capacity` in whole blocks or bytes: rounded down, but at least one, so that small caches have
-/// each of their parts.
+/// A share of `capacity` in whole blocks or bytes: rounded down, but at least one, so that small
+/// caches have each of their parts.
 fn share(capacity: u64, part: f64) -> u64 {
     ((capacity as f64 * part) as u64).max(1)
 }

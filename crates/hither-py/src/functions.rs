@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use hither_analysis::curve::Curves;
 use hither_analysis::free_memory::half_of_free_bytes;
-use hither_analysis::objects::refuse_bytes;
 use hither_analysis::placement::{self, PlacementCase, PlacementRequest, RunControl, RunSettings};
 use hither_analysis::plot::{Chart, ChartLine, Plot};
 use hither_analysis::result_rows::RowFormat;
@@ -125,7 +124,7 @@ pub(crate) fn simulate(
     let trace = trace.get(py)?;
     let policies = replacements_or(py, &policies, registry::compared_everywhere)?;
     let sizes = parsed_sizes(py, &sizes)?;
-    refuse_bytes(&sizes, &trace).map_err(|error| raised(py, &error))?;
+    analysis::refuse_bytes(&sizes, &trace).map_err(|error| raised(py, &error))?;
     let block_bytes = u64::from(trace.options().block_bytes);
     let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all());
     let sizes = sizes.map_err(|error| raised(py, &error))?;

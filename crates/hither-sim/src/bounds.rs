@@ -3,8 +3,8 @@
 //!
 //! Source: Berger, Beckmann and Harchol-Balter, "Practical bounds on optimal caching with variable
 //! object sizes", POMACS 2(2), 2018. Between two references to an object a cache keeps it or does
-//! not. To keep it takes its bytes for as many references as lie between, and yields one hit, or its
-//! bytes. A cache of `b` bytes has `b` times the references of the trace to give.
+//! not. To keep it takes its bytes for as many references as lie between, and yields one hit, or
+//! its bytes. A cache of `b` bytes has `b` times the references of the trace to give.
 //!
 //! - *At most* (PFOO-L, section 5.1): the intervals that yield most for what they take, as many as
 //!   the cache can give in sum, be it at different times. The last one may count in part.
@@ -13,8 +13,8 @@
 //!   comes closer and takes much longer.
 //!
 //! Both caches may let objects pass by. An object is as large as it was smallest so far for the
-//! first bound, and largest for the second. Times to live make the first bound too high, which keeps
-//! it a bound; the second is not known then.
+//! first bound, and largest for the second. Times to live make the first bound too high, which
+//! keeps it a bound; the second is not known then.
 
 use hither_core::registry::Needs;
 use hither_core::{NEVER, Op};
@@ -205,8 +205,8 @@ fn at_least(intervals: &[Interval], yields: Yield, cache_bytes: u64, references:
     fit.map(|interval| yields.of(interval)).sum()
 }
 
-/// The bytes in use over time: a tree in which a node has what is added to all of its range, and the
-/// most that its halves have.
+/// The bytes in use over time: a tree in which a node has what is added to all of its range, and
+/// the most that its halves have.
 struct Room {
     leaves: usize,
     added: Vec<u64>,

@@ -3,8 +3,8 @@
 //! It is what [`caches`](crate::caches) is for blocks, and decodes and drives in the same way. A
 //! cache has a capacity in bytes. Hits count twice: by object, and by byte.
 //!
-//! A trace may be a sample of objects. A cache of `b` bytes becomes one of `b` times the rate, as in
-//! [`sample`], which estimates the error of both ratios.
+//! A trace may be a sample of objects. A cache of `b` bytes becomes one of `b` times the rate, as
+//! in [`sample`], which estimates the error of both ratios.
 
 use std::sync::atomic::Ordering;
 

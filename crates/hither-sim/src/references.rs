@@ -95,7 +95,8 @@ pub trait References: Sync {
 
     /// Replaces `out` by up to `count` accesses from `start` on. Their ticks are their positions.
     /// Fields that are not among `needs` may be left out: `next` is then [`NEVER`], `object` and
-    /// `index` are 0, and `bytes` and `cost` are 1. Fails if the references cannot be read from a file.
+    /// `index` are 0, and `bytes` and `cost` are 1. Fails if the references cannot be read from a
+    /// file.
     fn fill(
         &self,
         start: u64,

@@ -1,10 +1,10 @@
 //! Caches of objects of every size: counts against a naive cache and against libCacheSim, samples,
 //! threads, and what is refused.
 //!
-//! `object_counts.csv` has the misses and missed bytes of libCacheSim 0.3.5 on two traces, in caches
-//! of shares of their objects' bytes. Its sizes are those of the trace (`ignore_obj_size=False`).
-//! ARC is not in it, and 2Q may differ by a few misses: see their files in
-//! `hither-core/src/replacement`.
+//! `object_counts.csv` has the misses and missed bytes of libCacheSim 0.3.5 on two traces, in
+//! caches of shares of their objects' bytes. Its sizes are those of the trace
+//! (`ignore_obj_size=False`). ARC is not in it, and 2Q may differ by a few misses: see their files
+//! in `hither-core/src/replacement`.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::stamp;
 use crate::Result;
-use crate::objects;
 use crate::placement::{self, PlacementRequest, PlacementSetup};
+use crate::simulate;
 
 /// The traces of a sweep with their work.
 #[derive(Clone, Debug)]
@@ -84,16 +84,16 @@ impl SweepPlan {
 }
 
 impl TraceJob {
-    /// Loads the trace. Sizes in bytes, unless they are those of nodes, mean that objects have sizes
-    /// where the trace says so.
+    /// Loads the trace. Sizes in bytes, unless they are those of nodes, mean that objects have
+    /// sizes where the trace says so.
     pub(super) fn load(&self) -> Result<Trace> {
         let mut options = self.options;
         if self.placing.nodes.is_empty() {
-            options.keep_sizes |= objects::are_of_bytes(&self.sizes);
+            options.keep_sizes |= simulate::are_of_bytes(&self.sizes);
         }
         let trace = Trace::load(&self.path, self.format.as_deref(), &options)?;
         if !trace.has_sizes() {
-            objects::refuse_bytes(&self.sizes, &trace)
+            simulate::refuse_bytes(&self.sizes, &trace)
                 .map_err(|error| error.in_trace(&self.name))?;
         }
         Ok(trace)

@@ -2,8 +2,8 @@
 //! u32 size, i64 next`. `next` is the number, from 1, of the next record of the object; -1 (in some
 //! tools the largest number) if there is none.
 //!
-//! Each record is one reference to an object of that size. Times are in seconds. Next uses are computed from the references, so a
-//! wrong `next` has no effect.
+//! Each record is one reference to an object of that size. Times are in seconds. Next uses are
+//! computed from the references, so a wrong `next` has no effect.
 
 use super::reader::{Format, RecordKind};
 use crate::error::Result;

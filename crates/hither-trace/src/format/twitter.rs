@@ -1,7 +1,7 @@
 //! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020), one request per line: `timestamp,key,key
 //! size,value size,client,op,TTL`. Each line is one reference to an object, of the bytes of the key
-//! and of the value. Times are in seconds. get and gets are reads; delete is a delete; all other ops
-//! are writes, and have a TTL where it is not 0.
+//! and of the value. Times are in seconds. get and gets are reads; delete is a delete; all other
+//! ops are writes, and have a TTL where it is not 0.
 
 use hither_core::Op;
 

@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_analysis::format::{bytes, count, counted};
-use hither_analysis::objects::refuse_bytes;
 use hither_analysis::placement::{self, CaseResult, PlacementRequest, RunControl};
-use hither_analysis::simulate::trace_summary;
+use hither_analysis::simulate::{refuse_bytes, trace_summary};
 use hither_core::registry;
 use hither_sim::References;
 use serde_json::json;

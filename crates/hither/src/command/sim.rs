@@ -229,7 +229,7 @@ impl Subcommand for Sim {
         let (_, mut options) = self.loading.options(self.sampling.sample());
         options.keep_lengths = self.readahead.is_some();
         let named = self.caches.sizes_as_written();
-        options.keep_sizes = self.objects || self.bounds || objects::are_of_bytes(named);
+        options.keep_sizes = self.objects || self.bounds || simulate::are_of_bytes(named);
         let trace = self.loading.load_with(&self.trace, &options, ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;

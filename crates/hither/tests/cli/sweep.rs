@@ -775,11 +775,13 @@ fn caches_of_objects_in_a_sweep() {
     // As in one go, after an interruption; and by what the file says.
     lab.write(
         "kv.toml",
-        "policies = [\"lru\", \"fifo\"]\nsizes = [\"10%\", \"50%\"]\n[[traces]]\npath = \"kv.csv\"\nobjects = true",
+        "policies = [\"lru\", \"fifo\"]\nsizes = [\"10%\", \"50%\"]\n\
+         [[traces]]\npath = \"kv.csv\"\nobjects = true",
     );
     lab.run("hither sweep kv.toml -o whole.csv");
-    lab.run("hither sweep kv.toml -o parts.csv --shard 1/2; hither sweep kv.toml -o parts.csv --shard 2/2");
-    lab.run("hither sweep kv.toml -o parts.csv --shard merge");
+    for part in ["1/2", "2/2", "merge"] {
+        lab.run(&format!("hither sweep kv.toml -o parts.csv --shard {part}"));
+    }
     let [whole, parts] = ["whole.csv", "parts.csv"].map(|name| fs::read(lab.path(name)).unwrap());
     assert!(whole == parts && whole.len() > 500);
     let lirs = lab
