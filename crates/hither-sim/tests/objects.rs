@@ -6,7 +6,6 @@
 //! (`ignore_obj_size=False`). ARC is not in it, and 2Q may differ by a few misses: see their files
 //! in `hither-core/src/replacement`.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -284,7 +283,7 @@ fn policies_miss_exactly_as_often_as_elsewhere() {
     };
     let rows = COUNTS.lines().skip(1);
     let rows: Vec<Vec<&str>> = rows.map(|line| line.split(',').collect()).collect();
-    let mut equal = HashSet::new();
+    let mut compared = 0;
     for (name, file) in TRACES {
         let trace = Trace::load(folder.join(file), None, &OPTIONS).expect("the trace");
         let of_trace: Vec<&Vec<&str>> = rows.iter().filter(|row| row[0] == name).collect();
@@ -312,10 +311,10 @@ fn policies_miss_exactly_as_often_as_elsewhere() {
             } else {
                 assert_eq!(ours[..], row[..]);
             }
-            equal.insert(row.join(","));
+            compared += 1;
         }
     }
-    assert_eq!(equal.len(), rows.len(), "a trace is not run");
+    assert_eq!(compared, rows.len(), "a trace is not run");
 }
 
 /// The hits and hit bytes of the best cache of a short trace: all subsets of what it may keep.
