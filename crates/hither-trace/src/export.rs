@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use hither_core::registry::Needs;
-use hither_core::{Access, NEVER, Op};
+use hither_core::{Access, Life, NEVER, Op};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
@@ -36,13 +36,43 @@ pub struct Export {
 #[derive(Debug)]
 enum Shape {
     Folder,
-    /// One stream of bytes: its header, and the bytes of each reference. `bytes` is the size of a
-    /// block.
+    /// One stream of bytes: its header, what that ends with where objects have sizes, and the bytes
+    /// of each reference.
     Stream {
         header: &'static str,
-        record: fn(&Access, bytes: u32, out: &mut Vec<u8>),
+        of_objects: &'static str,
+        record: fn(&Access, &Size, out: &mut Vec<u8>),
     },
 }
+
+/// How large the object of a reference is, or its block.
+#[derive(Debug)]
+enum Size {
+    /// All are blocks of so many bytes.
+    Block(u32),
+    /// It is in the access, and this is when that was and how long it lives.
+    Object(Life),
+}
+
+impl Size {
+    fn bytes(&self, access: &Access) -> u64 {
+        match self {
+            Size::Block(bytes) => (*bytes).into(),
+            Size::Object(_) => access.bytes,
+        }
+    }
+
+    /// The time in seconds. References to blocks have none: their number serves as one, since it
+    /// has the same order.
+    fn time(&self, access: &Access) -> u64 {
+        match self {
+            Size::Block(_) => access.tick,
+            Size::Object(life) => life.now_ns / NS_PER_SECOND,
+        }
+    }
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The formats that traces can be written in, sorted by name.
 pub const EXPORTS: &[Export] = &[
@@ -50,7 +80,8 @@ pub const EXPORTS: &[Export] = &[
         name: "csv",
         doc: "CSV with object, op, next access, thread, node and count (libCacheSim csv)",
         shape: Shape::Stream {
-            header: "time,object,size,op,next_access_vtime,thread,node,count\n",
+            header: "time,object,size,op,next_access_vtime,thread,node,count",
+            of_objects: ",ttl,cost",
             record: csv,
         },
     },
@@ -64,6 +95,7 @@ pub const EXPORTS: &[Export] = &[
         doc: "binary, 24 bytes a reference with its next access (libCacheSim oracleGeneral)",
         shape: Shape::Stream {
             header: "",
+            of_objects: "",
             record: oracle_general,
         },
     },
@@ -140,22 +172,37 @@ impl Export {
         out: impl Write,
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
-        let Shape::Stream { header, record } = self.shape else {
+        let Shape::Stream {
+            header,
+            of_objects,
+            record,
+        } = self.shape
+        else {
             panic!("{} is a folder, not a stream", self.name);
         };
         let mut out = BufWriter::with_capacity(1 << 18, out);
-        out.write_all(header.as_bytes()).map_err(unnamed)?;
+        if !header.is_empty() {
+            let of_objects = if trace.has_sizes() { of_objects } else { "" };
+            writeln!(out, "{header}{of_objects}").map_err(unnamed)?;
+        }
         let needs = Needs {
             future: true,
             objects: true,
+            sizes: true,
             ..Needs::NOTHING
         };
         let (mut batch, mut bytes) = (Vec::with_capacity(BATCH_REFERENCES), Vec::new());
+        let mut lives = Vec::new();
         for start in (0..trace.references()).step_by(BATCH_REFERENCES) {
             trace.fill(start, BATCH_REFERENCES, needs, &mut batch)?;
+            trace.fill_times(start, BATCH_REFERENCES, &mut lives)?;
             bytes.clear();
-            for access in &batch {
-                record(access, trace.options().block_bytes, &mut bytes);
+            for (at, access) in batch.iter().enumerate() {
+                let size = match lives.get(at) {
+                    Some(&life) => Size::Object(life),
+                    None => Size::Block(trace.options().block_bytes),
+                };
+                record(access, &size, &mut bytes);
             }
             out.write_all(&bytes).map_err(unnamed)?;
             progress((start + batch.len()) as u64);
@@ -182,26 +229,34 @@ fn next(access: &Access) -> i64 {
     }
 }
 
-fn oracle_general(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
-    // References have no time. Their number serves as one, since it has the same order.
-    let time = u32::try_from(access.tick).unwrap_or(u32::MAX);
-    out.extend_from_slice(&time.to_le_bytes());
+/// Times and sizes have 32 bits: larger ones are the largest.
+fn oracle_general(access: &Access, size: &Size, out: &mut Vec<u8>) {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+    out.extend_from_slice(&narrow(size.time(access)));
     out.extend_from_slice(&id(access).to_le_bytes());
-    out.extend_from_slice(&block_bytes.to_le_bytes());
+    out.extend_from_slice(&narrow(size.bytes(access)));
     out.extend_from_slice(&next(access).to_le_bytes());
 }
 
-fn csv(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
+fn csv(access: &Access, size: &Size, out: &mut Vec<u8>) {
     let op = match access.op {
         Op::Read | Op::Map => "read",
         Op::Write => "write",
         Op::Delete => "delete",
     };
-    let (time, id, next) = (access.tick, id(access), next(access));
+    let (time, bytes) = (size.time(access), size.bytes(access));
+    let (id, next) = (id(access), next(access));
     let (thread, node, count) = (access.thread.0, access.node.0, access.count);
     // Writing to memory does not fail.
-    let _ = writeln!(
+    let _ = write!(
         out,
-        "{time},{id},{block_bytes},{op},{next},{thread},{node},{count}"
+        "{time},{id},{bytes},{op},{next},{thread},{node},{count}"
     );
+    let _ = match size {
+        Size::Block(_) => writeln!(out),
+        Size::Object(life) => {
+            let (ttl, cost) = (life.ttl_ns as f64 / NS_PER_SECOND as f64, access.cost);
+            writeln!(out, ",{ttl},{cost}")
+        }
+    };
 }

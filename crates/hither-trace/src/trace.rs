@@ -131,8 +131,18 @@ impl Trace {
     /// Replaces the contents of `out` by the [lives](Life) of up to `count` references from `start`
     /// on. Empty where [none ends](Trace::has_lives). Fails like [`Trace::fill`].
     pub fn fill_lives(&self, start: usize, count: usize, out: &mut Vec<Life>) -> Result<()> {
+        if self.has_lives() {
+            self.fill_times(start, count, out)
+        } else {
+            out.clear();
+            Ok(())
+        }
+    }
+
+    /// The same, also where no object expires. Empty where [no sizes](Trace::has_sizes) are known.
+    pub(crate) fn fill_times(&self, start: usize, count: usize, out: &mut Vec<Life>) -> Result<()> {
         out.clear();
-        let Some(columns) = self.columns.as_ref().filter(|columns| columns.has_lives()) else {
+        let Some(columns) = &self.columns else {
             return Ok(());
         };
         let start = start.min(self.references());

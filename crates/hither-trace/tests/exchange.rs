@@ -210,3 +210,64 @@ fn a_trace_folder_cannot_come_through_a_pipe() {
         "{error}"
     );
 }
+
+/// What a trace of objects says of each reference.
+fn objects(trace: &Trace) -> Vec<String> {
+    let mut lives = Vec::new();
+    trace.fill_lives(0, usize::MAX, &mut lives).unwrap();
+    let mut found = Vec::new();
+    let needs = hither_core::registry::Needs::ALL;
+    let each = |batch: &[hither_core::Access]| {
+        found.extend(batch.iter().map(|access| {
+            let hither_core::Access {
+                block,
+                op,
+                bytes,
+                cost,
+                ..
+            } = access;
+            format!("{block:?} {op:?} {bytes} {cost}")
+        }));
+    };
+    trace.for_each_batch(100, needs, each).unwrap();
+    let lives = lives.iter().map(|life| format!("{life:?}"));
+    found.into_iter().chain(lives).collect()
+}
+
+#[test]
+fn objects_come_back_with_their_sizes_times_and_costs() {
+    let text = "time,key,size,op,ttl,cost\n\
+                7,a,100,get,0,1\n8,b,5000000000,set,2.5,0.25\n9,a,100,delete,0,1\n9,a,120,get,0,3\n";
+    let options = LoadOptions {
+        keep_sizes: true,
+        ..LoadOptions::default()
+    };
+    let read = |format: &str, bytes: &[u8]| {
+        let input = Input::new("input", bytes).unwrap();
+        Trace::read(input, Some(format), &options).unwrap()
+    };
+    let trace = read("libcachesim-csv", text.as_bytes());
+    assert!(trace.has_sizes() && trace.has_lives());
+    let written = |format: &str| {
+        let mut bytes = Vec::new();
+        let export = Export::find(format).unwrap();
+        export.write_stream(&trace, &mut bytes, |_| ()).unwrap();
+        bytes
+    };
+    let csv = written("csv");
+    assert_eq!(
+        str::from_utf8(&csv).unwrap(),
+        "time,object,size,op,next_access_vtime,thread,node,count,ttl,cost\n\
+         7,0,100,read,-1,0,0,1,0,1\n8,1,5000000000,write,-1,0,0,1,2.5,0.25\n\
+         9,0,100,delete,4,0,0,1,0,1\n9,0,120,read,-1,0,0,1,0,3\n"
+    );
+    assert_eq!(objects(&read("libcachesim-csv", &csv)), objects(&trace));
+    let records = written("oracle-general");
+    let record = |at: usize| &records[24 * at..][..24];
+    let of = |time: u32, id: u64, size: u32, next: i64| {
+        let [time, size] = [time, size].map(u32::to_le_bytes);
+        [&time[..], &id.to_le_bytes(), &size, &next.to_le_bytes()].concat()
+    };
+    assert_eq!(record(0), of(7, 0, 100, -1));
+    assert_eq!(record(1), of(8, 1, u32::MAX, -1), "sizes have 32 bits");
+}

@@ -70,7 +70,15 @@ impl Subcommand for Export {
             interrupt::remove_partial_on_interrupt(&self.output)?;
         }
         let from = self.columns.format_or(self.from.as_deref());
-        let trace = self.expanding.load(&self.trace, from.as_deref(), ui)?;
+        let trace = self
+            .expanding
+            .load(&self.trace, from.as_deref(), target.is_stream(), ui)?;
+        if trace.says_sizes() && !target.is_stream() {
+            ui.note(format_args!(
+                "{}: a trace folder has blocks, so sizes of objects are left out",
+                self.trace.display()
+            ));
+        }
         let references = trace.references() as u64;
         let bar = ui.bar("exporting", references);
         let progress = |done| bar.set_position(done);

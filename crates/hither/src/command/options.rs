@@ -172,9 +172,20 @@ impl ExpandArgs {
         }
     }
 
-    /// Loads the trace at `path`. Without a format, it is detected from the content.
-    pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
-        load(path, format, &self.options(Sample::All), ui)
+    /// Loads the trace at `path`. Without a format, it is detected from the content. `keep_sizes`:
+    /// with the sizes of objects, where the trace has them.
+    pub(super) fn load(
+        &self,
+        path: &Path,
+        format: Option<&str>,
+        keep_sizes: bool,
+        ui: &Ui,
+    ) -> anyhow::Result<Trace> {
+        let options = LoadOptions {
+            keep_sizes,
+            ..self.options(Sample::All)
+        };
+        load(path, format, &options, ui)
     }
 }
 
