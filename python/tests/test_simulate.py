@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import hither
+from hither import errors
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "hither"
 
@@ -137,3 +138,26 @@ def test_a_recorded_program(tmp_path: Path) -> None:
     assert held.is_dir()
     temporary.close()
     assert not held.exists()
+
+
+def test_caches_of_objects(tmp_path: Path) -> None:
+    path = tmp_path / "kv.csv"
+    lines = ["0,a,100,get", "1,b,300,get", "2,a,100,get", "3,b,300,delete", "4,b,300,get"]
+    path.write_text("time,object,size,op\n" + "\n".join(lines) + "\n")
+    trace = hither.open(path, objects=True)
+    found = hither.simulate(trace, ["lru", "s3-fifo"], ["4000B", "100%"])
+    row = found[0]
+    assert (row.cache_blocks, row.cache_bytes, row.accesses) == (0, 4000, 4)
+    assert (row.hits, row.hit_bytes, row.missed_bytes, row.deleted) == (1, 100, 700, 1)
+    assert found[1].cache_bytes == 400
+    points = hither.curve(trace, "lru")
+    assert points[-1].cache_bytes == 400 and points[-1].byte_miss_ratio == 0.875
+    assert found.plot().get_xlabel() == "cache, bytes"
+    assert "lru" in found._repr_html_()
+    # Without sizes, all are alike, and a delete is a write.
+    alike = hither.open(path)
+    assert alike.references == 5 and hither.simulate(alike, "lru", 2)[0].hits == 3
+    with pytest.raises(errors.RequestError, match="number of objects"):
+        hither.simulate(alike, "lru", "400B")
+    with pytest.raises(errors.Error, match="does not take sizes"):
+        hither.simulate(trace, "lirs", "400B")

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hither_analysis::curve::Curves;
 use hither_analysis::free_memory::half_of_free_bytes;
+use hither_analysis::objects;
 use hither_analysis::placement::{self, PlacementCase, PlacementRequest, RunControl, RunSettings};
 use hither_analysis::plot::{Chart, ChartLine, Plot};
 use hither_analysis::result_rows::RowFormat;
@@ -21,6 +22,7 @@ use hither_core::{Spec, Topology};
 use hither_generate::{Request, RequestOptions, RequestPart};
 use hither_sim::placement::PlacementSpec;
 use hither_sim::{CacheOptions, Points, Size, Spacing};
+use hither_trace::Trace as Loaded;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::json;
@@ -124,6 +126,9 @@ pub(crate) fn simulate(
     let trace = trace.get(py)?;
     let policies = replacements_or(py, &policies, registry::compared_everywhere)?;
     let sizes = parsed_sizes(py, &sizes)?;
+    if trace.has_sizes() {
+        return simulate_objects(py, trace, policies, &sizes, show);
+    }
     analysis::refuse_bytes(&sizes, &trace).map_err(|error| raised(py, &error))?;
     let block_bytes = u64::from(trace.options().block_bytes);
     let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all());
@@ -146,6 +151,30 @@ pub(crate) fn simulate(
     let document = json!({
         "trace": trace_summary(&trace), "results": results, "sizes": named,
         "policies": policies,
+    });
+    Ok(document.to_string())
+}
+
+/// Simulates caches of objects of every size. JSON as of `hither sim --objects --json`.
+fn simulate_objects(
+    py: Python<'_>,
+    trace: Arc<Loaded>,
+    policies: Vec<Spec>,
+    sizes: &[Size],
+    show: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let sizes = objects::sizes(sizes, trace.distinct_bytes_of_all());
+    let sizes = sizes.map_err(|error| raised(py, &error))?;
+    let named: Vec<Size> = sizes.iter().map(|size| size.written).collect();
+    let names: Vec<String> = policies.iter().map(Spec::to_string).collect();
+    let of = Arc::clone(&trace);
+    let caches = work::run(py, show, move |work| {
+        objects::simulate(&of, &policies, sizes, work)
+    })?;
+    let results = caches.documents().map_err(|error| raised(py, &error))?;
+    let document = json!({
+        "trace": trace_summary(&trace), "results": results, "sizes": named,
+        "policies": names,
     });
     Ok(document.to_string())
 }

@@ -139,10 +139,14 @@ pub(crate) fn load(
     keep_repeats: bool,
     in_kernel: bool,
     maps: bool,
+    objects: bool,
     name: Option<PathBuf>,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<Trace> {
-    let options = options(py, block, sample, keep_repeats, in_kernel, maps)?;
+    let options = LoadOptions {
+        keep_sizes: objects,
+        ..options(py, block, sample, keep_repeats, in_kernel, maps)?
+    };
     let format = format.map(format_name).transpose();
     let format = format.map_err(|error| refused(py, error))?;
     let loaded = work::run(py, show, move |_| {

@@ -345,6 +345,8 @@ impl TraceBuilder {
         if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
             trace.keys = (0..trace.keys.len() as u64).collect();
         }
+        // As it was loaded, not as it was to be.
+        trace.options.keep_sizes = trace.columns.is_some();
         if trace.columns.is_none() {
             (trace.bytes_of_all, trace.deletes_of_all) = (0, 0);
         } else {

@@ -61,6 +61,7 @@ def load(
     keep_repeats: bool,
     in_kernel: bool,
     maps: bool,
+    objects: bool,
     name: str | None,
     show: _Show,
 ) -> Trace: ...

@@ -17,13 +17,21 @@ class CacheRow:
             name of its class.
         params: all its parameters, those with their defaults too.
         size: the size as it was asked for, such as "10%".
-        cache_blocks: the size in blocks.
+        cache_blocks: the size in blocks; 0 for a cache of objects.
         accesses: references; of a sample, those in it.
         hits: references that found their block. None: a sample does not show it.
         misses: the others, cold misses among them. None: a sample does not show it.
         hit_ratio: hits by accesses, from 0 to 1; 0 without accesses.
         standard_error: of the hit ratio, where it is an estimate of a sample and known.
         classes: accesses by class ("sequential", "looping", "other"), for policies that classify.
+        cache_bytes: the size in bytes. None: a cache of blocks, and so are all that follow.
+        hit_bytes: bytes of references that found their object. None: a sample does not show it.
+        missed_bytes: bytes of the others. None: a sample does not show it.
+        byte_hit_ratio: bytes that were hit by all bytes, from 0 to 1.
+        byte_standard_error: of the byte hit ratio, where it is an estimate and known.
+        expired: misses of an object that had been there and had expired.
+        passed_by: misses of an object that was not brought in, such as one larger than the cache.
+        deleted: objects that were deleted.
     """
 
     policy: str
@@ -36,6 +44,14 @@ class CacheRow:
     hit_ratio: float | None
     standard_error: float | None = None
     classes: dict[str, int] = field(default_factory=dict)
+    cache_bytes: int | None = None
+    hit_bytes: int | None = None
+    missed_bytes: int | None = None
+    byte_hit_ratio: float | None = None
+    byte_standard_error: float | None = None
+    expired: int | None = None
+    passed_by: int | None = None
+    deleted: int | None = None
 
     @property
     def miss_ratio(self) -> float | None:
@@ -56,13 +72,17 @@ class CurvePoint:
 
     Args:
         policy: the policy with its parameters.
-        cache_blocks: the size of the cache in blocks.
+        cache_blocks: the size of the cache in blocks; 0 for a cache of objects.
         miss_ratio: misses by references, from 0 to 1. None: a sample does not show it.
+        cache_bytes: the size of a cache of objects. None: one of blocks.
+        byte_miss_ratio: of a cache of objects, bytes that were missed by all bytes.
     """
 
     policy: str
     cache_blocks: int
     miss_ratio: float | None
+    cache_bytes: int | None = None
+    byte_miss_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -191,11 +211,14 @@ class Results(Sequence[_Row], Generic[_Row]):
             'miss ratio'
         """
         lines: dict[str, list[tuple[int, float]]] = {}
+        of_objects = False
         for row in self._rows:
             if isinstance(row, PlacementRow):
                 raise TypeError("placements have no curve: plot a column of to_pandas()")
             if row.miss_ratio is not None:
-                lines.setdefault(row.policy, []).append((row.cache_blocks, row.miss_ratio))
+                of_objects = row.cache_bytes is not None
+                size = row.cache_bytes if row.cache_bytes is not None else row.cache_blocks
+                lines.setdefault(row.policy, []).append((size, row.miss_ratio))
         if axes is None:
             from matplotlib import pyplot
 
@@ -203,7 +226,7 @@ class Results(Sequence[_Row], Generic[_Row]):
         for policy, points in lines.items():
             axes.plot(*zip(*sorted(points)), marker=".", label=policy)
         axes.set_xscale("log")
-        axes.set_xlabel("cache, blocks")
+        axes.set_xlabel("cache, bytes" if of_objects else "cache, blocks")
         axes.set_ylabel("miss ratio")
         axes.legend()
         return axes
@@ -218,7 +241,8 @@ class Results(Sequence[_Row], Generic[_Row]):
         for row in rows:
             for name in _NESTED & row.keys():
                 del row[name]
-        caches = [row for row in self._rows if isinstance(row, CacheRow)]
+        of_blocks = (row for row in self._rows if isinstance(row, CacheRow))
+        caches = [row for row in of_blocks if row.cache_bytes is None]
         points = [(row.policy, row.cache_blocks, row.hit_ratio) for row in caches]
         return _html.table(rows) + _html.chart(points, self.trace)
 

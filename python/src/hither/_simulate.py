@@ -39,17 +39,27 @@ def _texts(values: Iterable[str | int] | str | int) -> list[str]:
 
 def _row(policy: str, size: str, result: dict[str, Any]) -> CacheRow:
     estimate = result.get("estimate") or {}
+    of_bytes = estimate.get("bytes") or {}
+    estimate = estimate.get("objects") or estimate
     return CacheRow(
         policy=policy,
         params=result["params"],
         size=size,
-        cache_blocks=result["cache_blocks"],
+        cache_blocks=result.get("cache_blocks", 0),
         accesses=result["accesses"],
         hits=result["hits"],
         misses=result["misses"],
         hit_ratio=result["hit_ratio"],
         standard_error=estimate.get("standard_error"),
-        classes=result["classes"],
+        classes=result.get("classes", {}),
+        cache_bytes=result.get("cache_bytes"),
+        hit_bytes=result.get("hit_bytes"),
+        missed_bytes=result.get("missed_bytes"),
+        byte_hit_ratio=result.get("byte_hit_ratio"),
+        byte_standard_error=of_bytes.get("standard_error"),
+        expired=result.get("expired"),
+        passed_by=result.get("passed_by"),
+        deleted=result.get("deleted"),
     )
 
 
@@ -64,8 +74,8 @@ def simulate(
         trace: the trace.
         policies: names with parameters, such as "lru" or "pcc{threshold=50}", and classes derived
             from :class:`hither.Replacement`. None given: lru, arc and opt.
-        sizes: "64MiB" (bytes), "512" or 512 (blocks), "10%" (of the distinct blocks). None given:
-            five shares.
+        sizes: "64MiB" (bytes), "512" or 512 (blocks), "10%" (of the distinct blocks; of the bytes
+            of all objects where the trace was opened with `objects`). None given: five shares.
 
     Returns:
         A row for each policy and size, in this order.
@@ -123,7 +133,13 @@ def curve(
     with shown() as show:
         rows, svg = _hither.curve(_inner(trace), _named(policies), points, scale == "log", show)
     found = [
-        CurvePoint(row["policy"], row["cache_blocks"], row["miss_ratio"])
+        CurvePoint(
+            row["policy"],
+            row["cache_blocks"] or 0,
+            row["miss_ratio"],
+            None if row["cache_blocks"] is not None else row["cache_bytes"],
+            row["byte_miss_ratio"],
+        )
         for row in json.loads(rows)
     ]
     return Results(found, trace.summary(), svg)

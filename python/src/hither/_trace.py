@@ -208,6 +208,7 @@ def open(
     keep_repeats: bool = False,
     in_kernel: bool = True,
     maps: bool = False,
+    objects: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Reads a trace: a folder of `hither record`, or a file in any format that hither knows.
@@ -225,6 +226,8 @@ def open(
             one ended.
         in_kernel: count transfers inside the kernel (sendfile, copy_file_range, splice).
         maps: count the mapping of a file range as one read of it.
+        objects: keep how large each object is, where the trace says it: caches are then of bytes,
+            objects expire and are deleted, and results are by object and by byte.
         storage_options: of a URL, for the file system of fsspec: credentials, an endpoint.
 
     Raises:
@@ -241,7 +244,7 @@ def open(
         3
     """
     name = os.fspath(path)
-    options = format, str(block), str(sample), keep_repeats, in_kernel, maps
+    options = format, str(block), str(sample), keep_repeats, in_kernel, maps, objects
     with shown() as show:
         if not is_url(name):
             if storage_options:
