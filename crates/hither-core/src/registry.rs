@@ -78,7 +78,10 @@ static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     dear::ENTRY,
     eelru::ENTRY,
     fifo::ENTRY,
+    gdsf::ENTRY,
+    hyperbolic::ENTRY,
     lfu::ENTRY,
+    lfu_da::ENTRY,
     lirs::ENTRY,
     lrfu::ENTRY,
     lru::ENTRY,
@@ -91,6 +94,7 @@ static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     s3_fifo::ENTRY,
     seq::ENTRY,
     sieve::ENTRY,
+    slru::ENTRY,
     ubm::ENTRY,
     w_tinylfu::ENTRY,
 ];

@@ -13,9 +13,11 @@ mod partition;
 mod plain;
 mod queues;
 mod regions;
+mod segments;
 mod sieve;
 mod traces;
 mod upm;
+mod values;
 
 use frequency::{NaiveLfu, NaiveTinyLfu};
 use hither_core::registry::{self, ReplacementSettings};
@@ -23,7 +25,9 @@ use hither_core::{Access, AccessResult, Block, Residency, Spec};
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
 use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ};
+use segments::NaiveSlru;
 use traces::Random;
+use values::{NaiveAging, NaiveHyperbolic, NaiveLfuDaByAge};
 
 const TRACES: u64 = 1000;
 
@@ -63,6 +67,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     ];
     list.extend(parametrised(size, random));
     list.extend(history::contestants(size, random));
+    list.extend(web(size, random));
     list.extend(regions::contestants(size, random));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
@@ -145,6 +150,44 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
             tiny(share, share, count),
         ),
         (spec("w-tinylfu"), tiny(0.01, 0.8, 10)),
+    ]
+}
+
+/// Those of caches of objects, which are also run here, over blocks of one size.
+fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
+    let (segments, lowest) = (1 + random.below(5), random.below(2) == 1);
+    let newcomers = ["room", "lowest"][usize::from(lowest)];
+    let (samples, seed) = (1 + random.below(20), random.below(1 << 20));
+    let slru = |segments, lowest| Box::new(NaiveSlru::new(size, segments, lowest)) as Box<dyn Twin>;
+    let hyperbolic =
+        |samples, seed| Box::new(NaiveHyperbolic::new(size, samples, seed)) as Box<dyn Twin>;
+    vec![
+        (spec("slru"), Some(slru(4, false))),
+        (
+            spec(&format!(
+                "slru{{segments={segments},newcomers={newcomers}}}"
+            )),
+            Some(slru(segments as usize, lowest)),
+        ),
+        (
+            spec("gdsf"),
+            Some(Box::new(NaiveAging::new(size, |access| {
+                f64::from(access.cost) * 1e6 / access.bytes as f64
+            }))),
+        ),
+        (
+            spec("lfu-da"),
+            Some(Box::new(NaiveAging::new(size, |_| 1.0))),
+        ),
+        (
+            spec("lfu-da{hits=age}"),
+            Some(Box::new(NaiveLfuDaByAge::new(size))),
+        ),
+        (spec("hyperbolic"), Some(hyperbolic(64, 1))),
+        (
+            spec(&format!("hyperbolic{{samples={samples},seed={seed}}}")),
+            Some(hyperbolic(samples, seed)),
+        ),
     ]
 }
 
