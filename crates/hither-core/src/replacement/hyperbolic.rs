@@ -10,8 +10,7 @@
 //!
 //! Readings: blocks are drawn one by one, so one may be drawn twice. The first of equal ones goes.
 //! Initial priorities of new blocks that follow the victims' (section 3.2) are left out, as in
-//! libCacheSim. Miss counts differ from libCacheSim's by its random numbers; it draws by buckets of
-//! its hash table.
+//! libCacheSim. With `sizes=0`, miss counts differ from libCacheSim's by its random numbers.
 
 use super::Replacement;
 use crate::access::Access;

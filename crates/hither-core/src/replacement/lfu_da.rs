@@ -8,7 +8,7 @@
 //!
 //! libCacheSim's `LFUDA` is `hits=age`: a hit adds the lowest key in the cache to the block's key,
 //! rather than 1 to its references. Before the first eviction that is 0, so until then hits do not
-//! count. Its miss counts are equal then.
+//! count. Miss counts are equal then.
 //!
 //! Sizes do not matter: `gdsf` is this, for each byte.
 

@@ -24,7 +24,7 @@ use hither_core::registry::{self, ReplacementSettings};
 use hither_core::{Access, AccessResult, Block, Residency, Spec};
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
-use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ};
+use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ, S3_FIFO, S3FifoRules};
 use segments::NaiveSlru;
 use traces::Random;
 use values::{NaiveAging, NaiveHyperbolic, NaiveLfuDaByAge};
@@ -120,9 +120,16 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
         |bits| Some(Box::new(NaiveClock::new(size, bits)) as Box<dyn Twin>),
         Some(Box::new(NaiveRandom::new(size, seed)) as Box<dyn Twin>),
     );
-    let s3 = |small, ghost, threshold| {
-        Some(Box::new(NaiveS3Fifo::new(size, small, ghost, threshold)) as Box<dyn Twin>)
+    let s3 = |small, ghost, rules| {
+        Some(Box::new(NaiveS3Fifo::new(size, small, ghost, rules)) as Box<dyn Twin>)
     };
+    let drawn = S3FifoRules {
+        threshold: count,
+        rounds: 1 + random.below(4),
+        window: [0.0, 0.5, 1.0][random.below(3) as usize],
+        history: [0.0, 0.1, 1.0][random.below(3) as usize],
+    };
+    let (rounds, window, history) = (drawn.rounds, drawn.window, drawn.history);
     let two_q = |kin, kout| Some(Box::new(NaiveTwoQ::new(size, kin, kout)) as Box<dyn Twin>);
     let tiny = |window, protected, sample| {
         Some(Box::new(NaiveTinyLfu::new(size, window, protected, sample)) as Box<dyn Twin>)
@@ -133,11 +140,12 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
         (spec(&format!("random{{seed={seed}}}")), rand),
         (
             spec(&format!(
-                "s3-fifo{{small={share},ghost={ghosts},threshold={count}}}"
+                "s3-fifo{{small={share},ghost={ghosts},threshold={count},rounds={rounds},\
+                 window={window},history={history}}}"
             )),
-            s3(share, ghosts, count),
+            s3(share, ghosts, drawn),
         ),
-        (spec("s3-fifo"), s3(0.1, 0.9, 2)),
+        (spec("s3-fifo"), s3(0.1, 0.9, S3_FIFO)),
         (
             spec(&format!("2q{{in={share},out={ghosts}}}")),
             two_q(share, ghosts),
