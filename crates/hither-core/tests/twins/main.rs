@@ -15,6 +15,7 @@ mod queues;
 mod regions;
 mod segments;
 mod sieve;
+mod sized;
 mod traces;
 mod upm;
 mod values;
