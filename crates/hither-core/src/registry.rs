@@ -82,6 +82,7 @@ static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     hyperbolic::ENTRY,
     lfu::ENTRY,
     lfu_da::ENTRY,
+    lhd::ENTRY,
     lirs::ENTRY,
     lrfu::ENTRY,
     lru::ENTRY,

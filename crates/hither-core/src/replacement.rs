@@ -15,6 +15,7 @@ pub mod gdsf;
 pub mod hyperbolic;
 pub mod lfu;
 pub mod lfu_da;
+pub mod lhd;
 pub mod lirs;
 pub mod lrfu;
 pub mod lru;

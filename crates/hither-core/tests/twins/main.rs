@@ -5,6 +5,7 @@
 //! A failure shows the seed of its trace in the captured output.
 
 mod classifiers;
+mod density;
 mod frequency;
 mod history;
 mod lirs;
@@ -167,6 +168,9 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
     let (segments, lowest) = (1 + random.below(5), random.below(2) == 1);
     let newcomers = ["room", "lowest"][usize::from(lowest)];
     let (samples, seed) = (1 + random.below(20), random.below(1 << 20));
+    let (period, ages) = (1 + random.below(40), 2 + random.below(40));
+    let lhd = density::NaiveLhd::new(size, samples, period, ages as usize, seed);
+    let lhd_text = format!("samples={samples},period={period},ages={ages},seed={seed}");
     let slru = |segments, lowest| Box::new(NaiveSlru::new(size, segments, lowest)) as Box<dyn Twin>;
     let hyperbolic =
         |samples, seed| Box::new(NaiveHyperbolic::new(size, samples, seed)) as Box<dyn Twin>;
@@ -192,6 +196,7 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
             spec("lfu-da{hits=age}"),
             Some(Box::new(NaiveLfuDaByAge::new(size))),
         ),
+        (spec(&format!("lhd{{{lhd_text}}}")), Some(Box::new(lhd))),
         (spec("hyperbolic"), Some(hyperbolic(64, 1))),
         (
             spec(&format!("hyperbolic{{samples={samples},seed={seed}}}")),
