@@ -80,6 +80,7 @@ static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     fifo::ENTRY,
     gdsf::ENTRY,
     hyperbolic::ENTRY,
+    lecar::ENTRY,
     lfu::ENTRY,
     lfu_da::ENTRY,
     lhd::ENTRY,

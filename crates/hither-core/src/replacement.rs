@@ -13,6 +13,7 @@ pub mod eelru;
 pub mod fifo;
 pub mod gdsf;
 pub mod hyperbolic;
+pub mod lecar;
 pub mod lfu;
 pub mod lfu_da;
 pub mod lhd;

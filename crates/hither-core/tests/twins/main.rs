@@ -6,6 +6,7 @@
 
 mod classifiers;
 mod density;
+mod experts;
 mod frequency;
 mod history;
 mod lirs;
@@ -69,7 +70,6 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     ];
     list.extend(parametrised(size, random));
     list.extend(history::contestants(size, random));
-    list.extend(web(size, random));
     list.extend(regions::contestants(size, random));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
@@ -109,6 +109,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         None,
     ));
     list.push((spec(&format!("ubm{{other={other}}}")), None));
+    list.extend(web(size, random));
     list
 }
 
@@ -168,6 +169,7 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
     let (segments, lowest) = (1 + random.below(5), random.below(2) == 1);
     let newcomers = ["room", "lowest"][usize::from(lowest)];
     let (samples, seed) = (1 + random.below(20), random.below(1 << 20));
+    let rate = [0.0, 0.45, 5.0][random.below(3) as usize];
     let (period, ages) = (1 + random.below(40), 2 + random.below(40));
     let lhd = density::NaiveLhd::new(size, samples, period, ages as usize, seed);
     let lhd_text = format!("samples={samples},period={period},ages={ages},seed={seed}");
@@ -197,6 +199,10 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
             Some(Box::new(NaiveLfuDaByAge::new(size))),
         ),
         (spec(&format!("lhd{{{lhd_text}}}")), Some(Box::new(lhd))),
+        (
+            spec(&format!("lecar{{rate={rate},seed={seed}}}")),
+            Some(Box::new(experts::NaiveLeCaR::new(size, rate, seed))),
+        ),
         (spec("hyperbolic"), Some(hyperbolic(64, 1))),
         (
             spec(&format!("hyperbolic{{samples={samples},seed={seed}}}")),
