@@ -75,6 +75,7 @@ static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     arc::ENTRY,
     car::ENTRY,
     clock::ENTRY,
+    clock_pro::ENTRY,
     dear::ENTRY,
     eelru::ENTRY,
     fifo::ENTRY,

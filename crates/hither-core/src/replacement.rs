@@ -8,6 +8,7 @@
 pub mod arc;
 pub mod car;
 pub mod clock;
+pub mod clock_pro;
 pub mod dear;
 pub mod eelru;
 pub mod fifo;

@@ -5,6 +5,7 @@
 //! A failure shows the seed of its trace in the captured output.
 
 mod classifiers;
+mod clock_pro;
 mod density;
 mod experts;
 mod frequency;
@@ -169,6 +170,7 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
     let (segments, lowest) = (1 + random.below(5), random.below(2) == 1);
     let newcomers = ["room", "lowest"][usize::from(lowest)];
     let (samples, seed) = (1 + random.below(20), random.below(1 << 20));
+    let cold = [0.0, 0.1, 0.5, 1.0][random.below(4) as usize];
     let rate = [0.0, 0.45, 5.0][random.below(3) as usize];
     let (period, ages) = (1 + random.below(40), 2 + random.below(40));
     let lhd = density::NaiveLhd::new(size, samples, period, ages as usize, seed);
@@ -202,6 +204,10 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
         (
             spec(&format!("lecar{{rate={rate},seed={seed}}}")),
             Some(Box::new(experts::NaiveLeCaR::new(size, rate, seed))),
+        ),
+        (
+            spec(&format!("clock-pro{{cold={cold}}}")),
+            Some(Box::new(clock_pro::NaiveClockPro::new(size, cold))),
         ),
         (spec("hyperbolic"), Some(hyperbolic(64, 1))),
         (
