@@ -73,6 +73,7 @@ pub fn find(name: &str) -> Option<&'static ReplacementEntry> {
 static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     two_q::ENTRY,
     arc::ENTRY,
+    camp::ENTRY,
     car::ENTRY,
     clock::ENTRY,
     clock_pro::ENTRY,

@@ -6,6 +6,7 @@
 //! [`crate::registry`]); the policy's file lists its departures from its source.
 
 pub mod arc;
+pub mod camp;
 pub mod car;
 pub mod clock;
 pub mod clock_pro;

@@ -209,6 +209,11 @@ fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
             spec(&format!("clock-pro{{cold={cold}}}")),
             Some(Box::new(clock_pro::NaiveClockPro::new(size, cold))),
         ),
+        // All blocks cost the same.
+        (
+            spec("camp"),
+            Some(Box::new(NaiveList::new(size, true, true))),
+        ),
         (spec("hyperbolic"), Some(hyperbolic(64, 1))),
         (
             spec(&format!("hyperbolic{{samples={samples},seed={seed}}}")),

@@ -43,6 +43,7 @@ fn contestants(capacity: u64) -> Vec<(Spec, Option<Box<dyn Ranks>>)> {
         (spec("lfu"), values(Ranking::Uses)),
         (spec("lfu-da"), values(Ranking::AgedUses)),
         (spec("gdsf"), values(Ranking::AgedUsesPerByte)),
+        (spec("camp"), values(Ranking::AgedCostPerByte)),
         (spec("slru"), slru(4, false)),
         (spec("slru{segments=2,newcomers=lowest}"), slru(2, true)),
         (spec("s3-fifo"), Some(Box::new(NaiveS3Fifo::new(capacity)))),

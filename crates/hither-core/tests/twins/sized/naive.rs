@@ -192,9 +192,11 @@ pub(crate) enum Ranking {
     Uses,
     AgedUses,
     AgedUsesPerByte,
+    /// With five significant bits.
+    AgedCostPerByte,
 }
 
-/// LFU, LFU-DA and GDSF: each object with its value, last reference, uses and bytes.
+/// LFU, LFU-DA, GDSF and CAMP: each object with its value, last reference, uses and bytes.
 pub(crate) struct NaiveValues {
     ranking: Ranking,
     age: f64,
@@ -216,6 +218,11 @@ impl NaiveValues {
             Ranking::AgedUses => self.age + uses,
             Ranking::AgedUsesPerByte => {
                 self.age + uses * f64::from(access.cost) * 1e6 / bytes.max(1) as f64
+            }
+            Ranking::AgedCostPerByte => {
+                let value = f64::from(access.cost) / bytes.max(1) as f64;
+                let last_bit = 2f64.powi(value.log2().floor() as i32 - 4);
+                self.age + (value / last_bit).floor() * last_bit
             }
         };
         let object = (access.block, value, access.tick, uses, bytes);
