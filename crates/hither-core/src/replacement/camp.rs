@@ -6,8 +6,8 @@
 //! Source: Ghandeharizadeh, Irani, Lam and Yap, "CAMP: a cost adaptive multi-queue eviction policy
 //! for key-value stores", Middleware 2014; without rounding it is Greedy-Dual-Size (Cao and Irani,
 //! "Cost-aware WWW proxy caching algorithms", USITS 1997). The paper keeps an LRU queue for each
-//! rounded value, and a heap of these, so that a hit is cheap. Within a queue recency and age agree,
-//! so one heap of all objects makes the same decisions; that is what is here.
+//! rounded value, and a heap of these, so that a hit is cheap. Within a queue recency and age
+//! agree, so one heap of all objects makes the same decisions; that is what is here.
 //!
 //! Readings: the paper makes values whole numbers, by a factor that follows the largest object.
 //! Here they are real ones, whose mantissa is cut. Of equal ones the least recent goes. An object

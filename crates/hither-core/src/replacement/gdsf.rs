@@ -11,7 +11,7 @@
 //!
 //! The size is that with which the object came in, and the cost that of its last reference. An
 //! object without bytes counts as one of one byte. In a cache of blocks of one size and one cost
-//! this is [`lfu-da`](crate::replacement::lfu_da).
+//! this is `lfu-da`.
 
 use super::Replacement;
 use crate::access::Access;

@@ -1,6 +1,6 @@
 //! LeCaR: two experts, LRU and LFU, each name a block, and a draw by their weights decides which of
 //! the two is evicted. What was evicted on the advice of one expert alone is remembered as its
-//! mistake. If such a block returns, the weight of its expert falls, the more the sooner it returns.
+//! mistake. If such a block returns, the weight of its expert falls, and falls more if it was soon.
 //!
 //! Source: Vietri, Rodriguez, Martinez, Lyons, Liu, Rangaswami, Zhao and Narasimhan, "Driving cache
 //! replacement with ML-based LeCaR", HotStorage 2018, algorithms 1 and 2, with its learning rate of

@@ -3,8 +3,8 @@
 //! that were popular once are overtaken, which they are not under `lfu`.
 //!
 //! Source: Arlitt, Cherkasova, Dilley, Friedrich and Jin, "Evaluating content management techniques
-//! for Web proxy caches", ACM SIGMETRICS Performance Evaluation Review 27(4), 2000. Among equal keys
-//! the block referenced longest ago goes.
+//! for Web proxy caches", ACM SIGMETRICS Performance Evaluation Review 27(4), 2000. Among equal
+//! keys the block referenced longest ago goes.
 //!
 //! libCacheSim's `LFUDA` is `hits=age`: a hit adds the lowest key in the cache to the block's key,
 //! rather than 1 to its references. Before the first eviction that is 0, so until then hits do not

@@ -141,10 +141,8 @@ impl<W: Weight> Replacement for Slru<W> {
         weight::set(&mut self.segment, slot, 0);
         let weight = W::of(access).get();
         let has_room = |segment: &Part| segment.weight() + weight <= self.segment_max;
-        let segment = match self.lowest {
-            true => None,
-            false => self.segments.iter().position(has_room),
-        };
+        let mut segments = self.segments.iter();
+        let segment = segments.position(has_room).filter(|_| !self.lowest);
         self.enter(slot.0, segment.unwrap_or(0));
     }
 

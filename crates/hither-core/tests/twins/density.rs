@@ -156,7 +156,7 @@ impl NaiveLhd {
 
     fn pass_time(&mut self) {
         self.now += 1;
-        if self.now % self.period == 0 {
+        if self.now.is_multiple_of(self.period) {
             self.reconfigure();
         }
     }

@@ -82,3 +82,30 @@ impl<W: Weight> Adaptation<W> {
         self.histories.check_each(self.history_max, resident);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weight::Unit;
+
+    /// The queue whose victims come back grows, step by step, to its bound.
+    #[test]
+    fn the_queue_whose_victims_return_grows() {
+        for returns_to_main in [false, true] {
+            let mut adaptation = Adaptation::<Unit>::new(100);
+            let mut last = 100u64;
+            for round in 0..50_000 {
+                // The main queue has a victim that is remembered, or nothing is learnt.
+                if round == 0 {
+                    adaptation.evicted(Block(1), true, Unit);
+                }
+                adaptation.evicted(Block(2), returns_to_main, Unit);
+                let small = adaptation.missed(Block(2), last, 1000);
+                assert!(last.abs_diff(small) <= 1);
+                adaptation.check(std::iter::once(2));
+                last = small;
+            }
+            assert_eq!(last, if returns_to_main { 10 } else { 990 });
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! A cache of bytes, and policies for it, without any clever structure. Lists have the oldest first.
+//! A cache of bytes, and policies for it, without any clever structure. Lists have the oldest
+//! first.
 
 use super::Ranks;
 use hither_core::{Access, Block, Life, Op};
