@@ -162,6 +162,14 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
             tiny(share, share, count),
         ),
         (spec("w-tinylfu"), tiny(0.01, 0.8, 10)),
+        (
+            spec(&format!(
+                "w-tinylfu{{window={share},sample={count},climb=1}}"
+            )),
+            Some(Box::new(
+                NaiveTinyLfu::new(size, share, 0.8, count).climbing(),
+            )),
+        ),
     ]
 }
 
