@@ -92,6 +92,21 @@ impl<W: Weight> GhostPair<W> {
         self.often.cut((2 * capacity).saturating_sub(others));
     }
 
+    /// Forgets the oldest ghosts of each list until it weighs at most `limit`.
+    pub(crate) fn cut_each(&mut self, limit: u64) {
+        self.once.cut(limit);
+        self.often.cut(limit);
+    }
+
+    /// Panics unless both lists are sound and as [`GhostPair::cut_each`] leaves them, and no
+    /// `resident` block is a ghost.
+    pub(crate) fn check_each(&self, limit: u64, mut resident: impl Iterator<Item = u32>) {
+        self.once.check(&self.positions);
+        self.often.check(&self.positions);
+        assert!(self.once().max(self.often()) <= limit);
+        assert!(resident.all(|block| self.kind(block) == GhostKind::No));
+    }
+
     /// Panics unless both lists are sound and as [`GhostPair::cut`] leaves them, and no `resident`
     /// block is a ghost.
     pub(crate) fn check(

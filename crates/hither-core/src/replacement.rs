@@ -6,12 +6,19 @@
 //! [`crate::registry`]); the policy's file lists its departures from its source.
 
 pub mod arc;
+pub mod camp;
 pub mod car;
 pub mod clock;
+pub mod clock_pro;
 pub mod dear;
 pub mod eelru;
 pub mod fifo;
+pub mod gdsf;
+pub mod hyperbolic;
+pub mod lecar;
 pub mod lfu;
+pub mod lfu_da;
+pub mod lhd;
 pub mod lirs;
 pub mod lrfu;
 pub mod lru;
@@ -25,6 +32,7 @@ pub mod random;
 pub mod s3_fifo;
 pub mod seq;
 pub mod sieve;
+pub mod slru;
 pub mod two_q;
 pub mod ubm;
 pub mod w_tinylfu;

@@ -64,6 +64,13 @@ impl Lfu {
         }
     }
 
+    /// The block that would be evicted next.
+    #[inline]
+    pub(super) fn least(&self) -> Option<Slot> {
+        let group = self.by_count.front()?;
+        self.groups[group as usize].blocks.back().map(Slot)
+    }
+
     /// A new group, which is in no order yet.
     fn open(&mut self, count: u64) -> u32 {
         let group = Group {
@@ -117,10 +124,7 @@ impl Replacement for Lfu {
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         let slot = self
-            .by_count
-            .front()
-            .and_then(|group| self.groups[group as usize].blocks.back())
-            .map(Slot)
+            .least()
             .expect("a full cache has a least frequent block");
         self.removed(slot);
         slot

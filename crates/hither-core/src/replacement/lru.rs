@@ -37,6 +37,16 @@ impl Lru {
             recency: List::default(),
         }
     }
+
+    /// The block that would be evicted next.
+    pub(super) fn least(&self) -> Option<Slot> {
+        self.recency.back().map(Slot)
+    }
+
+    /// All blocks, the most recent first.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.recency.iter(&self.links).map(Slot)
+    }
 }
 
 impl Replacement for Lru {

@@ -16,17 +16,37 @@
 //! Departure: the small queue has at least one block, and so have the ghosts, so that every size
 //! works. libCacheSim admits nothing where the small queue's share is below two blocks.
 //!
+//! Variants, as parameters:
+//! - `as=qd-lp` is QD-LP-FIFO: Yang, Qiu, Zhang, Yue and Rashmi, "FIFO can be better than LRU: the
+//!   power of lazy promotion and quick demotion", HotOS 2023. One use in the small queue is enough.
+//!   The turns at which each queue gives a victim are S3-FIFO's.
+//! - `as=s3-fifo-d` is S3-FIFO-D (SOSP 2023, section 6.2), with the numbers of libCacheSim's
+//!   `S3FIFOd`: it remembers the last victims of each queue, 10 % of the cache each (`history`). If
+//!   those of one queue come back twice as often as the other's, that queue grows by a thousandth.
+//!   libCacheSim looks at this on each request and compares what its main queue evicts to make room
+//!   at once, and its ghosts grow with the small queue, so its counts differ.
+//! - `as=clock2q+` is Clock2Q+ as libCacheSim 0.3.5 has it: in the small queue, a use only counts
+//!   once so many newcomers came in after the block, half a small queue (`window`); a use keeps a
+//!   block in the main queue for one more round (`rounds`).
+//!
 //! The source knows one cache. A block that moves here from another one was popular there: it goes
 //! straight to the main queue, with one use. The small queue would evict it before its next use,
 //! and moving blocks would cost the hits that the moves were to make cheaper.
 
+mod adaptation;
+
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, Preset, ReplacementEntry, ReplacementSettings,
+    Value, Values,
+};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::Links;
 use crate::weight::{self, Bytes, Part, Unit, Weight};
+use adaptation::Adaptation;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -38,22 +58,23 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     takes_sizes: true,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: &|settings, values| {
-        let shares = S3FifoShares {
-            small: values.real(0),
-            ghost: values.real(1),
-        };
-        let threshold = values.count(2) as u8;
-        match settings.bytes {
-            None => Box::new(S3Fifo::<Unit>::new(
-                settings.capacity.into(),
-                shares,
-                threshold,
-            )),
-            Some(bytes) => Box::new(S3Fifo::<Bytes>::new(bytes, shares, threshold)),
-        }
-    },
+    build: &build,
 };
+
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
+    let config = S3FifoConfig {
+        small: values.real(0),
+        ghost: values.real(1),
+        threshold: values.count(2) as u8,
+        rounds: values.count(3) as u8,
+        window: values.real(4),
+        history: values.real(5),
+    };
+    match settings.bytes {
+        None => Box::new(S3Fifo::<Unit>::new(settings.capacity.into(), config)),
+        Some(bytes) => Box::new(S3Fifo::<Bytes>::new(bytes, config)),
+    }
+}
 
 /// Defaults as in the paper.
 const PARAMS: &[Param] = &[
@@ -75,27 +96,94 @@ const PARAMS: &[Param] = &[
         2,
         1..=255,
     ),
+    Param::count(
+        "rounds",
+        "the most rounds in the main queue that uses earn; 3 is a two-bit counter",
+        3,
+        1..=255,
+    ),
+    Param::real(
+        "window",
+        "a use in the small queue counts after so much came in behind the block, as a share of it",
+        0.0,
+        0.0..=1.0,
+    ),
+    Param::real(
+        "history",
+        "how many victims of each queue tell how large the small one is, as a share of the cache; \
+         0: its size is fixed",
+        0.0,
+        0.0..=100.0,
+    ),
+    Param {
+        name: "as",
+        doc: "a published variant, but for parameters that are given beside it",
+        kind: ParamKind::Preset {
+            default: "s3-fifo",
+            presets: &[
+                Preset {
+                    name: "s3-fifo",
+                    values: &[],
+                },
+                Preset {
+                    name: "qd-lp",
+                    values: &[("threshold", Value::Count(1))],
+                },
+                Preset {
+                    name: "s3-fifo-d",
+                    values: &[("history", Value::Real(0.1))],
+                },
+                Preset {
+                    name: "clock2q+",
+                    values: &[
+                        ("threshold", Value::Count(1)),
+                        ("rounds", Value::Count(1)),
+                        ("window", Value::Real(0.5)),
+                    ],
+                },
+            ],
+        },
+    },
 ];
 
-/// The most rounds in the main queue that uses can earn: a two-bit counter.
-const ROUNDS_MAX: u8 = 3;
-
-/// Sizes as shares of the capacity.
+/// The parameters of S3-FIFO. Sizes are shares of the capacity.
 #[derive(Clone, Copy, Debug)]
-pub struct S3FifoShares {
+pub struct S3FifoConfig {
     /// The share of the small queue.
     pub small: f64,
     /// The share of the remembered blocks.
     pub ghost: f64,
+    /// The uses in the small queue that take a block to the main one.
+    pub threshold: u8,
+    /// The most rounds in the main queue that uses earn.
+    pub rounds: u8,
+    /// What has to come in before a use in the small queue counts, as a share of that queue.
+    pub window: f64,
+    /// The share of the victims that are remembered of each queue to adapt the share of the small
+    /// one; 0: it does not adapt.
+    pub history: f64,
+}
+
+impl Default for S3FifoConfig {
+    fn default() -> Self {
+        S3FifoConfig {
+            small: 0.1,
+            ghost: 0.9,
+            threshold: 2,
+            rounds: 3,
+            window: 0.0,
+            history: 0.0,
+        }
+    }
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct S3Fifo<W = Unit> {
-    shares: S3FifoShares,
-    threshold: u8,
+    config: S3FifoConfig,
+    capacity: u64,
     small_max: u64,
-    main_max: u64,
+    window: u64,
     ghosts_max: u64,
     small: Part,
     main: Part,
@@ -107,16 +195,21 @@ pub struct S3Fifo<W = Unit> {
     weight: Vec<W>,
     ghosts: GhostList<W>,
     full_once: bool,
+    /// What has entered the small queue.
+    entered: u64,
+    /// By slot, what had entered the small queue when it had; only where there is a window.
+    entered_at: Vec<u64>,
+    adaptation: Option<Adaptation<W>>,
 }
 
 impl<W: Weight> S3Fifo<W> {
-    /// For a cache of `capacity` blocks or bytes; `threshold` uses take a block to the main queue.
-    pub fn new(capacity: u64, shares: S3FifoShares, threshold: u8) -> Self {
+    /// For a cache of `capacity` blocks or bytes.
+    pub fn new(capacity: u64, config: S3FifoConfig) -> Self {
         let mut policy = S3Fifo {
-            shares,
-            threshold,
+            config,
+            capacity,
             small_max: 0,
-            main_max: 0,
+            window: 0,
             ghosts_max: 0,
             small: Part::default(),
             main: Part::default(),
@@ -127,22 +220,29 @@ impl<W: Weight> S3Fifo<W> {
             weight: Vec::new(),
             ghosts: GhostList::default(),
             full_once: false,
+            entered: 0,
+            entered_at: Vec::new(),
+            adaptation: (config.history > 0.0).then(|| Adaptation::new(0)),
         };
         policy.divide(capacity);
         policy
     }
 
     fn divide(&mut self, capacity: u64) {
-        self.small_max = share(capacity, self.shares.small);
-        self.main_max = capacity - self.small_max;
-        self.ghosts_max = share(capacity, self.shares.ghost);
+        self.capacity = capacity;
+        self.small_max = share(capacity, self.config.small);
+        self.window = (self.small_max as f64 * self.config.window) as u64;
+        self.ghosts_max = share(capacity, self.config.ghost);
         self.ghosts.cut(self.ghosts_max);
+        if let Some(adaptation) = &mut self.adaptation {
+            adaptation.resize(share(capacity, self.config.history));
+        }
     }
 
     /// Evicts from the small queue, moving on those that were used often enough; none if all were.
     fn evict_small(&mut self) -> Option<u32> {
         while let Some(slot) = self.small.pop_back(&mut self.links, &self.weight) {
-            if self.uses[slot as usize] < self.threshold {
+            if self.uses[slot as usize] < self.config.threshold {
                 let weight = self.weight[slot as usize];
                 self.ghosts.push(self.block[slot as usize], weight);
                 return Some(slot);
@@ -164,6 +264,10 @@ impl<W: Weight> S3Fifo<W> {
 
     fn enter(&mut self, slot: Slot, is_main: bool) {
         weight::set(&mut self.is_main, slot, is_main);
+        if !is_main && self.config.window > 0.0 {
+            self.entered += self.weight[slot.index()].get();
+            weight::set(&mut self.entered_at, slot, self.entered);
+        }
         let queue = if is_main {
             &mut self.main
         } else {
@@ -178,7 +282,7 @@ impl<W: Weight> S3Fifo<W> {
                 .main
                 .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
-            match self.uses[slot as usize].min(ROUNDS_MAX) {
+            match self.uses[slot as usize].min(self.config.rounds) {
                 0 => return slot,
                 uses => self.uses[slot as usize] = uses - 1,
             }
@@ -191,6 +295,9 @@ impl<W: Weight> S3Fifo<W> {
         weight::set(&mut self.uses, slot, uses);
         weight::set(&mut self.block, slot, access.block);
         weight::set(&mut self.weight, slot, W::of(access));
+        if let Some(adaptation) = &mut self.adaptation {
+            self.small_max = adaptation.missed(access.block, self.small_max, self.capacity);
+        }
         self.forget_ghost(access.block)
     }
 }
@@ -198,6 +305,12 @@ impl<W: Weight> S3Fifo<W> {
 impl<W: Weight> Replacement for S3Fifo<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
+        if self.window > 0 && !self.is_main[slot.index()] {
+            let since = self.entered - self.entered_at[slot.index()];
+            if since < self.window {
+                return;
+            }
+        }
         let uses = &mut self.uses[slot.index()];
         *uses = uses.saturating_add(1);
     }
@@ -210,12 +323,17 @@ impl<W: Weight> Replacement for S3Fifo<W> {
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         self.full_once = true;
-        let small = if self.main.weight() > self.main_max {
+        let small = if self.main.weight() > self.capacity - self.small_max {
             None
         } else {
             self.evict_small()
         };
-        Slot(small.unwrap_or_else(|| self.evict_main()))
+        let slot = small.unwrap_or_else(|| self.evict_main());
+        if let Some(adaptation) = &mut self.adaptation {
+            let (block, weight) = (self.block[slot as usize], self.weight[slot as usize]);
+            adaptation.evicted(block, small.is_none(), weight);
+        }
+        Slot(slot)
     }
 
     #[inline]
@@ -251,9 +369,13 @@ impl<W: Weight> Replacement for S3Fifo<W> {
         let is_main = |slot: u32| self.is_main[slot as usize];
         assert!(!small.iter(&self.links).any(is_main));
         assert!(main.iter(&self.links).all(is_main));
+        assert!((1..=self.capacity.max(1)).contains(&self.small_max));
         let slots = small.iter(&self.links).chain(main.iter(&self.links));
-        self.ghosts
-            .check(self.ghosts_max, slots.map(|slot| self.block[slot as usize]));
+        let blocks: Vec<Block> = slots.map(|slot| self.block[slot as usize]).collect();
+        self.ghosts.check(self.ghosts_max, blocks.iter().copied());
+        if let Some(adaptation) = &self.adaptation {
+            adaptation.check(blocks.iter().map(|block| block.0));
+        }
     }
 }
 
@@ -264,12 +386,8 @@ mod tests {
     /// Ten slots, one of them for the small queue. Newcomers that are not used push each other out.
     #[test]
     fn a_block_that_moves_in_is_no_newcomer() {
-        let shares = S3FifoShares {
-            small: 0.1,
-            ghost: 0.9,
-        };
         for moves in [false, true] {
-            let mut policy = S3Fifo::<Unit>::new(10, shares, 2);
+            let mut policy = S3Fifo::<Unit>::new(10, S3FifoConfig::default());
             let access = |block: u32| Access::bare(0, Block(block));
             for slot in 0..10 {
                 policy.inserted(Slot(slot), &access(slot));

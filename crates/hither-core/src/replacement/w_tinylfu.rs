@@ -7,6 +7,14 @@
 //! Transactions on Storage 13(4), 2017, sections 3 and 4; for the sketch of frequencies see
 //! `sketch.rs`.
 //!
+//! With `climb=1` the window's share follows the hit ratio, as in Caffeine: Einziger, Eytan,
+//! Friedman and Manes, "Adaptive software cache management", Middleware 2018. After each sample of
+//! references it takes a step of a sixteenth of the cache, in the same direction if there were more
+//! hits than in the sample before, otherwise in the other one. Steps become shorter by 2 % each,
+//! until the hit ratio changes by 5 %. The room comes from the protected part, and goes back there;
+//! the window that grows gets the least recent blocks of the main part. In Caffeine it grows by no
+//! more than there are such blocks.
+//!
 //! Readings and departures:
 //! - All references are counted, hits and misses, as in the paper (libCacheSim counts hits in the
 //!   main part, insertions and evictions from the window). A missing reference is counted after its
@@ -37,6 +45,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
             window: values.real(0),
             protected: values.real(1),
             sample: values.count(2),
+            climb: values.switched(3),
         };
         Box::new(WTinyLfu::new(settings.capacity, config))
     },
@@ -57,7 +66,64 @@ const PARAMS: &[Param] = &[
         10,
         1..=1 << 20,
     ),
+    Param::switch(
+        "climb",
+        "1: the window grows or shrinks after each sample, towards more hits (as in Caffeine)",
+        false,
+    ),
 ];
+
+/// The first step of the window's size, as a share of the cache, and the one after a large change.
+const STEP: f64 = 0.0625;
+/// What is left of a step for the next one.
+const STEP_DECAY: f64 = 0.98;
+/// The change of the hit ratio after which steps are long again.
+const LARGE_CHANGE: f64 = 0.05;
+
+/// The climb of the window's size.
+#[derive(Clone, Debug)]
+struct Climber {
+    capacity: f64,
+    sample: u64,
+    hits: u64,
+    references: u64,
+    ratio_before: f64,
+    step: f64,
+}
+
+impl Climber {
+    fn new(capacity: u32, sample: u64) -> Self {
+        let capacity = f64::from(capacity);
+        Climber {
+            capacity,
+            sample,
+            hits: 0,
+            references: 0,
+            ratio_before: 0.0,
+            step: -STEP * capacity,
+        }
+    }
+
+    /// Counts a reference. At the end of a sample, says by how much the window shall grow.
+    fn count(&mut self, hit: bool) -> i64 {
+        self.references += 1;
+        self.hits += u64::from(hit);
+        if self.references < self.sample {
+            return 0;
+        }
+        let ratio = self.hits as f64 / self.references as f64;
+        let change = ratio - self.ratio_before;
+        let step = if change >= 0.0 { self.step } else { -self.step };
+        self.step = if change.abs() >= LARGE_CHANGE {
+            (STEP * self.capacity).copysign(step)
+        } else {
+            STEP_DECAY * step
+        };
+        self.ratio_before = ratio;
+        (self.hits, self.references) = (0, 0);
+        step as i64
+    }
+}
 
 /// The parameters of W-TinyLFU.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +134,8 @@ pub struct TinyLfuConfig {
     pub protected: f64,
     /// The references after which frequencies are halved, in multiples of the capacity.
     pub sample: u64,
+    /// Whether the window's share changes.
+    pub climb: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +158,7 @@ pub struct WTinyLfu {
     part: Vec<Part>,
     block: Vec<Block>,
     sketch: Sketch,
+    climber: Option<Climber>,
 }
 
 impl WTinyLfu {
@@ -106,6 +175,7 @@ impl WTinyLfu {
             part: vec![Part::Window; capacity as usize],
             block: vec![Block(0); capacity as usize],
             sketch: Sketch::new(capacity, 0),
+            climber: None,
         };
         policy.resized(capacity);
         policy
@@ -123,6 +193,34 @@ impl WTinyLfu {
                 self.part[slot as usize] = Part::Probation;
                 self.probation.push_front(&mut self.links, slot);
             }
+        }
+    }
+
+    /// Counts a reference for the climb, and takes a step if it is time for one.
+    fn climb(&mut self, hit: bool) {
+        let Some(climber) = &mut self.climber else {
+            return;
+        };
+        let step = climber.count(hit);
+        if step > 0 {
+            let room = (step as usize).min(self.protected_max);
+            self.protected_max -= room;
+            self.window_max += room;
+            self.shrink_parts();
+            for _ in 0..room.min(self.window_max - self.window.len()) {
+                let from_probation = self.probation.pop_back(&mut self.links);
+                let slot = from_probation.or_else(|| self.protected.pop_back(&mut self.links));
+                let Some(slot) = slot else {
+                    break;
+                };
+                self.part[slot as usize] = Part::Window;
+                self.window.push_front(&mut self.links, slot);
+            }
+        } else if step < 0 {
+            let room = (step.unsigned_abs() as usize).min(self.window_max - 1);
+            self.window_max -= room;
+            self.protected_max += room;
+            self.shrink_parts();
         }
     }
 
@@ -153,6 +251,7 @@ impl Replacement for WTinyLfu {
                 self.shrink_parts();
             }
         }
+        self.climb(true);
     }
 
     #[inline]
@@ -184,6 +283,7 @@ impl Replacement for WTinyLfu {
         self.part[slot.index()] = Part::Window;
         self.window.push_front(&mut self.links, slot.0);
         self.shrink_parts();
+        self.climb(false);
     }
 
     #[inline]
@@ -197,8 +297,9 @@ impl Replacement for WTinyLfu {
         let window = share(capacity.into(), self.config.window) as u32;
         self.window_max = window as usize;
         self.protected_max = (f64::from(capacity - window) * self.config.protected) as usize;
-        self.sketch
-            .set_sample(u64::from(capacity) * self.config.sample);
+        let sample = u64::from(capacity) * self.config.sample;
+        self.sketch.set_sample(sample);
+        self.climber = self.config.climb.then(|| Climber::new(capacity, sample));
         self.shrink_parts();
     }
 

@@ -57,9 +57,24 @@ pub(crate) struct NaiveTinyLfu {
     counters: BTreeMap<(u64, u64, u64), u64>,
     counted: u64,
     sample: u64,
+    /// Whether the window's size changes; the hits and references of the present sample, the hit
+    /// ratio of the last one, and the next step.
+    climbs: bool,
+    hits: f64,
+    references: u64,
+    ratio: f64,
+    step: f64,
 }
 
 impl NaiveTinyLfu {
+    pub(crate) fn climbing(self) -> Self {
+        NaiveTinyLfu {
+            climbs: true,
+            step: -0.0625 * self.capacity as f64,
+            ..self
+        }
+    }
+
     pub(crate) fn new(capacity: usize, window: f64, protected: f64, sample: u64) -> Self {
         let window_max = share(capacity, window);
         NaiveTinyLfu {
@@ -72,6 +87,53 @@ impl NaiveTinyLfu {
             counters: BTreeMap::new(),
             counted: 0,
             sample: sample * capacity as u64,
+            climbs: false,
+            hits: 0.0,
+            references: 0,
+            ratio: 0.0,
+            step: 0.0,
+        }
+    }
+
+    /// A reference has been served.
+    fn climb(&mut self, hit: bool) {
+        self.references += 1;
+        self.hits += f64::from(u8::from(hit));
+        if !self.climbs || self.references < self.sample {
+            return;
+        }
+        let ratio = self.hits / self.references as f64;
+        let change = ratio - self.ratio;
+        let step = if change < 0.0 { -self.step } else { self.step };
+        self.step = step * 0.98;
+        if change.abs() >= 0.05 {
+            self.step = 0.0625 * self.capacity as f64 * step.signum();
+        }
+        (self.hits, self.references, self.ratio) = (0.0, 0, ratio);
+        let room = (step.abs() as usize).min(if step > 0.0 {
+            self.protected_max
+        } else {
+            self.window_max - 1
+        });
+        if step < 0.0 {
+            self.window_max -= room;
+            self.protected_max += room;
+            while self.window.len() > self.window_max {
+                self.probation.push(self.window.remove(0));
+            }
+            return;
+        }
+        self.window_max += room;
+        self.protected_max -= room;
+        while self.protected.len() > self.protected_max {
+            self.probation.push(self.protected.remove(0));
+        }
+        for _ in 0..room.min(self.window_max - self.window.len()) {
+            if !self.probation.is_empty() {
+                self.window.push(self.probation.remove(0));
+            } else if !self.protected.is_empty() {
+                self.window.push(self.protected.remove(0));
+            }
         }
     }
 
@@ -145,6 +207,7 @@ impl Twin for NaiveTinyLfu {
             }
         }
         self.count(x);
+        self.climb(hit);
         (hit, evicted)
     }
 

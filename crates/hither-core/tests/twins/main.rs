@@ -5,6 +5,9 @@
 //! A failure shows the seed of its trace in the captured output.
 
 mod classifiers;
+mod clock_pro;
+mod density;
+mod experts;
 mod frequency;
 mod history;
 mod lirs;
@@ -13,17 +16,22 @@ mod partition;
 mod plain;
 mod queues;
 mod regions;
+mod segments;
 mod sieve;
+mod sized;
 mod traces;
 mod upm;
+mod values;
 
 use frequency::{NaiveLfu, NaiveTinyLfu};
 use hither_core::registry::{self, ReplacementSettings};
 use hither_core::{Access, AccessResult, Block, Residency, Spec};
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
-use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ};
+use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveTwoQ, S3_FIFO, S3FifoRules};
+use segments::NaiveSlru;
 use traces::Random;
+use values::{NaiveAging, NaiveHyperbolic, NaiveLfuDaByAge};
 
 const TRACES: u64 = 1000;
 
@@ -102,6 +110,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         None,
     ));
     list.push((spec(&format!("ubm{{other={other}}}")), None));
+    list.extend(web(size, random));
     list
 }
 
@@ -115,9 +124,16 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
         |bits| Some(Box::new(NaiveClock::new(size, bits)) as Box<dyn Twin>),
         Some(Box::new(NaiveRandom::new(size, seed)) as Box<dyn Twin>),
     );
-    let s3 = |small, ghost, threshold| {
-        Some(Box::new(NaiveS3Fifo::new(size, small, ghost, threshold)) as Box<dyn Twin>)
+    let s3 = |small, ghost, rules| {
+        Some(Box::new(NaiveS3Fifo::new(size, small, ghost, rules)) as Box<dyn Twin>)
     };
+    let drawn = S3FifoRules {
+        threshold: count,
+        rounds: 1 + random.below(4),
+        window: [0.0, 0.5, 1.0][random.below(3) as usize],
+        history: [0.0, 0.1, 1.0][random.below(3) as usize],
+    };
+    let (rounds, window, history) = (drawn.rounds, drawn.window, drawn.history);
     let two_q = |kin, kout| Some(Box::new(NaiveTwoQ::new(size, kin, kout)) as Box<dyn Twin>);
     let tiny = |window, protected, sample| {
         Some(Box::new(NaiveTinyLfu::new(size, window, protected, sample)) as Box<dyn Twin>)
@@ -128,11 +144,12 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
         (spec(&format!("random{{seed={seed}}}")), rand),
         (
             spec(&format!(
-                "s3-fifo{{small={share},ghost={ghosts},threshold={count}}}"
+                "s3-fifo{{small={share},ghost={ghosts},threshold={count},rounds={rounds},\
+                 window={window},history={history}}}"
             )),
-            s3(share, ghosts, count),
+            s3(share, ghosts, drawn),
         ),
-        (spec("s3-fifo"), s3(0.1, 0.9, 2)),
+        (spec("s3-fifo"), s3(0.1, 0.9, S3_FIFO)),
         (
             spec(&format!("2q{{in={share},out={ghosts}}}")),
             two_q(share, ghosts),
@@ -145,6 +162,71 @@ fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn T
             tiny(share, share, count),
         ),
         (spec("w-tinylfu"), tiny(0.01, 0.8, 10)),
+        (
+            spec(&format!(
+                "w-tinylfu{{window={share},sample={count},climb=1}}"
+            )),
+            Some(Box::new(
+                NaiveTinyLfu::new(size, share, 0.8, count).climbing(),
+            )),
+        ),
+    ]
+}
+
+/// Those of caches of objects, which are also run here, over blocks of one size.
+fn web(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
+    let (segments, lowest) = (1 + random.below(5), random.below(2) == 1);
+    let newcomers = ["room", "lowest"][usize::from(lowest)];
+    let (samples, seed) = (1 + random.below(20), random.below(1 << 20));
+    let cold = [0.0, 0.1, 0.5, 1.0][random.below(4) as usize];
+    let rate = [0.0, 0.45, 5.0][random.below(3) as usize];
+    let (period, ages) = (1 + random.below(40), 2 + random.below(40));
+    let lhd = density::NaiveLhd::new(size, samples, period, ages as usize, seed);
+    let lhd_text = format!("samples={samples},period={period},ages={ages},seed={seed}");
+    let slru = |segments, lowest| Box::new(NaiveSlru::new(size, segments, lowest)) as Box<dyn Twin>;
+    let hyperbolic =
+        |samples, seed| Box::new(NaiveHyperbolic::new(size, samples, seed)) as Box<dyn Twin>;
+    vec![
+        (spec("slru"), Some(slru(4, false))),
+        (
+            spec(&format!(
+                "slru{{segments={segments},newcomers={newcomers}}}"
+            )),
+            Some(slru(segments as usize, lowest)),
+        ),
+        (
+            spec("gdsf"),
+            Some(Box::new(NaiveAging::new(size, |access| {
+                f64::from(access.cost) * 1e6 / access.bytes as f64
+            }))),
+        ),
+        (
+            spec("lfu-da"),
+            Some(Box::new(NaiveAging::new(size, |_| 1.0))),
+        ),
+        (
+            spec("lfu-da{hits=age}"),
+            Some(Box::new(NaiveLfuDaByAge::new(size))),
+        ),
+        (spec(&format!("lhd{{{lhd_text}}}")), Some(Box::new(lhd))),
+        (
+            spec(&format!("lecar{{rate={rate},seed={seed}}}")),
+            Some(Box::new(experts::NaiveLeCaR::new(size, rate, seed))),
+        ),
+        (
+            spec(&format!("clock-pro{{cold={cold}}}")),
+            Some(Box::new(clock_pro::NaiveClockPro::new(size, cold))),
+        ),
+        // All blocks cost the same.
+        (
+            spec("camp"),
+            Some(Box::new(NaiveList::new(size, true, true))),
+        ),
+        (spec("hyperbolic"), Some(hyperbolic(64, 1))),
+        (
+            spec(&format!("hyperbolic{{samples={samples},seed={seed}}}")),
+            Some(hyperbolic(samples, seed)),
+        ),
     ]
 }
 
