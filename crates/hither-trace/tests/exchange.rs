@@ -237,7 +237,8 @@ fn objects(trace: &Trace) -> Vec<String> {
 #[test]
 fn objects_come_back_with_their_sizes_times_and_costs() {
     let text = "time,key,size,op,ttl,cost\n\
-                7,a,100,get,0,1\n8,b,5000000000,set,2.5,0.25\n9,a,100,delete,0,1\n9,a,120,get,0,3\n";
+                7,a,100,get,0,1\n8,b,5000000000,set,2.5,0.25\n\
+                9,a,100,delete,0,1\n9,a,120,get,0,3\n";
     let options = LoadOptions {
         keep_sizes: true,
         ..LoadOptions::default()
