@@ -11,10 +11,10 @@ fn csv_goes_to_standard_output_or_a_file() {
     assert_snapshot!(lab.run("hither export t.trace --format csv -o -"), @"
     exit code: 0
     ----- stdout -----
-    time,object,size,op,next_access_vtime,thread,node,count,ttl,cost
-    0,7,4096,read,3,0,0,1,0,1
-    1,9,4096,read,-1,0,0,1,0,1
-    2,7,4096,read,-1,0,0,1,0,1
+    time,object,size,op,next_access_vtime,thread,node,count
+    0,7,4096,read,3,0,0,1
+    1,9,4096,read,-1,0,0,1
+    2,7,4096,read,-1,0,0,1
 
     ----- stderr -----
     hither: 3 references in -
@@ -41,10 +41,10 @@ fn csv_goes_to_standard_output_or_a_file() {
     assert_snapshot!(again, @"
     exit code: 0
     ----- stdout -----
-    time,object,size,op,next_access_vtime,thread,node,count
-    0,7,4096,read,3,0,0,1
-    1,9,4096,read,-1,0,0,1
-    2,7,4096,read,-1,0,0,1
+    time,object,size,op,next_access_vtime,thread,node,count,ttl,cost
+    0,7,4096,read,3,0,0,1,0,1
+    1,9,4096,read,-1,0,0,1,0,1
+    2,7,4096,read,-1,0,0,1,0,1
 
     ----- stderr -----
     ");
