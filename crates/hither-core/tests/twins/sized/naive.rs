@@ -413,6 +413,10 @@ impl NaiveTwoQ {
 }
 
 impl Ranks for NaiveTwoQ {
+    fn admits(&self, access: &Access) -> bool {
+        access.bytes <= share(self.capacity, 0.25)
+    }
+
     fn hit(&mut self, access: &Access) {
         if let Some(object) = take(&mut self.am, access.block) {
             self.am.push(object);
@@ -422,7 +426,9 @@ impl Ranks for NaiveTwoQ {
     fn evict(&mut self, _: &Access) -> Block {
         if bytes(&self.a1in) > share(self.capacity, 0.25) || self.am.is_empty() {
             let object = self.a1in.remove(0);
-            self.a1out.push(object);
+            if object.1 <= share(self.capacity, 0.5) {
+                self.a1out.push(object);
+            }
             object.0
         } else {
             self.am.remove(0).0
