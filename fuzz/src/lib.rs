@@ -20,6 +20,7 @@ use hither_trace::{Input, LoadOptions, Trace, Writer, format};
 /// Large blocks, so that a request of 2 GiB, which is allowed, is not most of the work.
 const OPTIONS: LoadOptions = LoadOptions {
     block_bytes: 1 << 20,
+    keep_sizes: true,
     memory_bytes: 32 << 20,
     ..LoadOptions::DEFAULT
 };
@@ -93,13 +94,13 @@ fn read_folder(bytes: &[u8]) {
 
 fn check(trace: &Trace) {
     assert!(trace.blocks() <= trace.references());
-    let needs = hither_core::registry::Needs {
-        future: true,
-        sites: true,
-        objects: true,
-        processes: true,
-        totals: true,
-    };
+    let needs = hither_core::registry::Needs::ALL;
+    let mut lives = Vec::new();
+    trace
+        .fill_lives(0, usize::MAX, &mut lives)
+        .expect("a small trace is in memory");
+    let lengths = [0, trace.references()];
+    assert_eq!(lives.len(), lengths[usize::from(trace.has_lives())]);
     let mut seen = 0;
     let each = |batch: &[hither_core::Access]| {
         for access in batch {
