@@ -11,7 +11,7 @@
 
 use crate::ids::Block;
 use crate::list::NIL;
-use crate::weight::{Unit, Weight};
+use crate::weight::{Unit, Weight, Weights};
 use std::collections::VecDeque;
 
 /// By block, its position in a queue. Several queues may share these, if no block is in two of
@@ -26,13 +26,19 @@ pub(crate) struct GhostQueue<W = Unit> {
     /// The position of the first element; positions count arrivals and wrap around.
     start: u32,
     len: u32,
+    /// Not kept where all weigh the same.
     weight: u64,
 }
 
 impl<W: Weight> GhostQueue<W> {
     /// What they weigh together: their number, in a cache of blocks.
+    #[inline]
     pub(crate) fn weight(&self) -> u64 {
-        self.weight
+        if Weights::<W>::ALIKE {
+            self.len.into()
+        } else {
+            self.weight
+        }
     }
 
     /// Adds `block`, which is in no queue, as the latest.
@@ -47,7 +53,9 @@ impl<W: Weight> GhostQueue<W> {
         positions[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
         self.entries.push_back((block.0, weight));
         self.len += 1;
-        self.weight += weight.get();
+        if !Weights::<W>::ALIKE {
+            self.weight += weight.get();
+        }
     }
 
     #[inline]
@@ -62,7 +70,9 @@ impl<W: Weight> GhostQueue<W> {
         if let Some(offset) = found {
             let (_, weight) = std::mem::replace(&mut self.entries[offset], (NIL, W::default()));
             self.len -= 1;
-            self.weight -= weight.get();
+            if !Weights::<W>::ALIKE {
+                self.weight -= weight.get();
+            }
         }
         found.is_some()
     }
@@ -70,12 +80,14 @@ impl<W: Weight> GhostQueue<W> {
     /// Removes the earliest until those that are left weigh at most `limit`.
     #[inline]
     pub(crate) fn cut(&mut self, limit: u64) {
-        while self.weight > limit {
+        while self.weight() > limit {
             let (earliest, weight) = self.entries.pop_front().expect("there are some left");
             self.start = self.start.wrapping_add(1);
-            if earliest != NIL {
-                self.len -= 1;
-                self.weight -= weight.get();
+            // Without a branch: whether it is a gap cannot be foretold.
+            let is_ghost = u32::from(earliest != NIL);
+            self.len -= is_ghost;
+            if !Weights::<W>::ALIKE {
+                self.weight -= u64::from(is_ghost) * weight.get();
             }
         }
     }
@@ -106,7 +118,7 @@ impl<W: Weight> GhostQueue<W> {
         assert_eq!(self.iter().count(), self.len as usize);
         let weights = self.entries.iter().filter(|(block, _)| *block != NIL);
         let sum: u64 = weights.map(|(_, weight)| weight.get()).sum();
-        assert_eq!(sum, self.weight);
+        assert_eq!(sum, self.weight());
     }
 }
 

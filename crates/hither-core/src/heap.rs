@@ -40,6 +40,11 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
+    /// All keys, in no order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> + '_ {
+        self.entries.iter().map(|&(key, _)| key)
+    }
+
     /// Inserts `index` with `key`, or changes its key.
     pub(crate) fn set(&mut self, index: u32, key: K) {
         if index as usize >= self.place.len() {

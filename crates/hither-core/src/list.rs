@@ -33,14 +33,18 @@ impl Links {
     #[inline]
     pub(crate) fn cover(&mut self, node: u32) {
         if node as usize >= self.0.len() {
-            self.0.resize(
-                node as usize + 1,
-                ListLink {
-                    prev: NIL,
-                    next: NIL,
-                },
-            );
+            self.make_room(node);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, node: u32) {
+        let none = ListLink {
+            prev: NIL,
+            next: NIL,
+        };
+        self.0.resize(node as usize + 1, none);
     }
 }
 

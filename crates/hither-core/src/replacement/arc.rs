@@ -22,7 +22,7 @@ use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::Slot;
 use crate::list::Links;
-use crate::weight::{self, Bytes, Part, Unit, Weight};
+use crate::weight::{self, Bytes, Part, Unit, Weight, Weights};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -40,6 +40,14 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
 };
 
+/// A block in the cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    block: u32,
+    /// Whether it is in T2.
+    is_often: bool,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Arc<W = Unit> {
@@ -48,11 +56,11 @@ pub struct Arc<W = Unit> {
     target: f64,
     slots: Links,
     /// T1 and T2, over slots.
-    once: Part,
-    often: Part,
-    is_often: Vec<bool>,
-    block: Vec<u32>,
-    weight: Vec<W>,
+    once: Part<W>,
+    often: Part<W>,
+    /// By slot.
+    held: Vec<Held>,
+    weight: Weights<W>,
     ghosts: GhostPair<W>,
     /// Whether the target was adapted for the block that is to come in.
     adapted: bool,
@@ -67,9 +75,8 @@ impl<W: Weight> Arc<W> {
             slots: Links::default(),
             once: Part::default(),
             often: Part::default(),
-            is_often: Vec::new(),
-            block: Vec::new(),
-            weight: Vec::new(),
+            held: Vec::new(),
+            weight: Weights::default(),
             ghosts: GhostPair::default(),
             adapted: false,
         }
@@ -84,7 +91,7 @@ impl<W: Weight> Arc<W> {
 impl<W: Weight> Replacement for Arc<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        if std::mem::replace(&mut self.is_often[slot.index()], true) {
+        if std::mem::replace(&mut self.held[slot.index()].is_often, true) {
             self.often.touch(&mut self.slots, slot.0);
         } else {
             self.once.remove(&mut self.slots, slot.0, &self.weight);
@@ -113,9 +120,9 @@ impl<W: Weight> Replacement for Arc<W> {
         let slot = list
             .pop_back(&mut self.slots, &self.weight)
             .expect("a full cache has a block in one of the two lists");
-        let weight = self.weight[slot as usize];
+        let weight = self.weight.of(slot);
         self.ghosts
-            .remember(self.block[slot as usize], kind, weight);
+            .remember(self.held[slot as usize].block, kind, weight);
         Slot(slot)
     }
 
@@ -123,9 +130,12 @@ impl<W: Weight> Replacement for Arc<W> {
         let block = access.block.0;
         let often = self.ghosts.forget(block) != GhostKind::No;
         self.adapted = false;
-        weight::set(&mut self.block, slot, block);
-        weight::set(&mut self.is_often, slot, often);
-        weight::set(&mut self.weight, slot, W::of(access));
+        let held = Held {
+            block,
+            is_often: often,
+        };
+        weight::set(&mut self.held, slot, held);
+        self.weight.set(slot, access);
         let list = if often {
             &mut self.often
         } else {
@@ -136,7 +146,7 @@ impl<W: Weight> Replacement for Arc<W> {
     }
 
     fn removed(&mut self, slot: Slot) {
-        let list = if self.is_often[slot.index()] {
+        let list = if self.held[slot.index()].is_often {
             &mut self.often
         } else {
             &mut self.once
@@ -155,7 +165,7 @@ impl<W: Weight> Replacement for Arc<W> {
         self.often.check(&self.slots, &self.weight);
         let (once, often) = (self.once.list(), self.often.list());
         assert_eq!(once.len() + often.len(), resident);
-        let is_often = |slot: u32| self.is_often[slot as usize];
+        let is_often = |slot: u32| self.held[slot as usize].is_often;
         assert!(!once.iter(&self.slots).any(is_often));
         assert!(often.iter(&self.slots).all(is_often));
         assert!((0.0..=self.capacity as f64).contains(&self.target));
@@ -164,7 +174,7 @@ impl<W: Weight> Replacement for Arc<W> {
             self.once.weight(),
             self.often.weight(),
             self.capacity,
-            slots.map(|slot| self.block[slot as usize]),
+            slots.map(|slot| self.held[slot as usize].block),
         );
     }
 }

@@ -19,7 +19,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::weight::{self, Bytes, Unit, Weight};
+use crate::weight::{Bytes, Unit, Weight, Weights};
 use std::cmp::Reverse;
 
 /// The line in the registry.
@@ -58,7 +58,7 @@ pub struct Camp<W = Unit> {
     precision: u32,
     /// The value with age of the last victim.
     age: f64,
-    weight: Vec<W>,
+    weight: Weights<W>,
     /// The lowest on top.
     ranked: IndexedHeap<Reverse<Rank>>,
 }
@@ -69,13 +69,13 @@ impl<W: Weight> Camp<W> {
         Camp {
             precision,
             age: 0.0,
-            weight: Vec::new(),
+            weight: Weights::default(),
             ranked: IndexedHeap::new(),
         }
     }
 
     fn rank(&mut self, slot: Slot, access: &Access) {
-        let bytes = self.weight[slot.index()].get().max(1) as f64;
+        let bytes = self.weight.of(slot.0).get().max(1) as f64;
         let value = f64::from(access.cost).max(0.0) / bytes;
         let cut = f64::MANTISSA_DIGITS - self.precision;
         let value = f64::from_bits(value.to_bits() >> cut << cut);
@@ -103,7 +103,7 @@ impl<W: Weight> Replacement for Camp<W> {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, access: &Access) {
-        weight::set(&mut self.weight, slot, W::of(access));
+        self.weight.set(slot, access);
         self.rank(slot, access);
     }
 
@@ -114,11 +114,8 @@ impl<W: Weight> Replacement for Camp<W> {
     fn check(&self, resident: usize) {
         self.ranked.check();
         assert_eq!(self.ranked.len(), resident);
-        for slot in 0..self.weight.len() as u32 {
-            if let Some(Reverse(rank)) = self.ranked.key(slot) {
-                assert!(f64::from_bits(rank.value_bits) >= self.age);
-            }
-        }
+        let mut values = self.ranked.keys();
+        assert!(values.all(|Reverse(rank)| f64::from_bits(rank.value_bits) >= self.age));
     }
 }
 

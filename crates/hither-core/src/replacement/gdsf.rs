@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::weight::{self, Bytes, Unit, Weight};
+use crate::weight::{self, Bytes, Unit, Weight, Weights};
 use std::cmp::Reverse;
 
 /// The line in the registry.
@@ -54,7 +54,7 @@ pub struct Gdsf<W = Unit> {
     age: f64,
     /// By slot, the references since it came in.
     uses: Vec<u64>,
-    weight: Vec<W>,
+    weight: Weights<W>,
     /// The lowest on top.
     ranked: IndexedHeap<Reverse<Rank>>,
 }
@@ -64,7 +64,7 @@ impl<W: Weight> Default for Gdsf<W> {
         Gdsf {
             age: 0.0,
             uses: Vec::new(),
-            weight: Vec::new(),
+            weight: Weights::default(),
             ranked: IndexedHeap::new(),
         }
     }
@@ -72,7 +72,7 @@ impl<W: Weight> Default for Gdsf<W> {
 
 impl<W: Weight> Gdsf<W> {
     fn rank(&mut self, slot: Slot, access: &Access) {
-        let bytes = self.weight[slot.index()].get().max(1) as f64;
+        let bytes = self.weight.of(slot.0).get().max(1) as f64;
         let cost = f64::from(access.cost).max(0.0);
         let uses = self.uses[slot.index()] as f64;
         let value = self.age + uses * cost * MEGABYTE / bytes;
@@ -102,7 +102,7 @@ impl<W: Weight> Replacement for Gdsf<W> {
     #[inline]
     fn inserted(&mut self, slot: Slot, access: &Access) {
         weight::set(&mut self.uses, slot, 1);
-        weight::set(&mut self.weight, slot, W::of(access));
+        self.weight.set(slot, access);
         self.rank(slot, access);
     }
 

@@ -25,7 +25,7 @@ use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::{Slot, Tick};
 use crate::random::Random;
-use crate::weight::{self, Bytes, Unit, Weight};
+use crate::weight::{self, Bytes, Unit, Weight, Weights};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -73,7 +73,7 @@ pub struct LeCaR<W = Unit> {
     /// The weight of LRU; LFU has the rest of 1.
     lru_weight: f64,
     block: Vec<u32>,
-    weight: Vec<W>,
+    weight: Weights<W>,
     /// The mistakes of LRU ([`GhostKind::Once`]) and of LFU.
     mistakes: GhostPair<W>,
     /// By block, when it was evicted, if it is a mistake.
@@ -92,7 +92,7 @@ impl<W: Weight> LeCaR<W> {
             resident: 0,
             lru_weight: 0.5,
             block: Vec::new(),
-            weight: Vec::new(),
+            weight: Weights::default(),
             mistakes: GhostPair::default(),
             evicted_at: Vec::new(),
         }
@@ -122,7 +122,7 @@ impl<W: Weight> LeCaR<W> {
             self.evicted_at.resize(block as usize + 1, 0);
         }
         self.evicted_at[block as usize] = now;
-        let weight = self.weight[slot.index()];
+        let weight = self.weight.of(slot.0);
         self.mistakes.remember(block, kind, weight);
         self.mistakes.cut_each(self.history_max);
     }
@@ -155,7 +155,7 @@ impl<W: Weight> Replacement for LeCaR<W> {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         self.learn(access);
         weight::set(&mut self.block, slot, access.block.0);
-        weight::set(&mut self.weight, slot, W::of(access));
+        self.weight.set(slot, access);
         self.lru.inserted(slot, access);
         self.lfu.inserted(slot, access);
         self.resident += 1;

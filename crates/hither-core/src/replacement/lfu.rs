@@ -142,7 +142,8 @@ impl Replacement for Lfu {
         };
         weight::set(&mut self.group, slot, group);
         self.slots.cover(slot.0);
-        self.join(slot, group);
+        let blocks = &mut self.groups[group as usize].blocks;
+        blocks.push_front(&mut self.slots, slot.0);
     }
 
     #[inline]

@@ -45,7 +45,7 @@ use crate::entry::{
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::Links;
-use crate::weight::{self, Bytes, Part, Unit, Weight};
+use crate::weight::{self, Bytes, Part, Unit, Weight, Weights};
 use adaptation::Adaptation;
 
 /// The line in the registry.
@@ -177,6 +177,25 @@ impl Default for S3FifoConfig {
     }
 }
 
+/// A block in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    block: Block,
+    /// The uses since it came in or last passed the end of its queue.
+    uses: u8,
+    is_main: bool,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Held {
+            block: Block(0),
+            uses: 0,
+            is_main: false,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct S3Fifo<W = Unit> {
@@ -185,14 +204,12 @@ pub struct S3Fifo<W = Unit> {
     small_max: u64,
     window: u64,
     ghosts_max: u64,
-    small: Part,
-    main: Part,
+    small: Part<W>,
+    main: Part<W>,
     links: Links,
-    is_main: Vec<bool>,
-    /// By slot, the uses since it came in or last passed the end of its queue.
-    uses: Vec<u8>,
-    block: Vec<Block>,
-    weight: Vec<W>,
+    /// By slot.
+    held: Vec<Held>,
+    weight: Weights<W>,
     ghosts: GhostList<W>,
     full_once: bool,
     /// What has entered the small queue.
@@ -214,10 +231,8 @@ impl<W: Weight> S3Fifo<W> {
             small: Part::default(),
             main: Part::default(),
             links: Links::default(),
-            is_main: Vec::new(),
-            uses: Vec::new(),
-            block: Vec::new(),
-            weight: Vec::new(),
+            held: Vec::new(),
+            weight: Weights::default(),
             ghosts: GhostList::default(),
             full_once: false,
             entered: 0,
@@ -242,13 +257,13 @@ impl<W: Weight> S3Fifo<W> {
     /// Evicts from the small queue, moving on those that were used often enough; none if all were.
     fn evict_small(&mut self) -> Option<u32> {
         while let Some(slot) = self.small.pop_back(&mut self.links, &self.weight) {
-            if self.uses[slot as usize] < self.config.threshold {
-                let weight = self.weight[slot as usize];
-                self.ghosts.push(self.block[slot as usize], weight);
+            if self.held[slot as usize].uses < self.config.threshold {
+                let weight = self.weight.of(slot);
+                self.ghosts.push(self.held[slot as usize].block, weight);
                 return Some(slot);
             }
-            self.uses[slot as usize] = 0;
-            self.is_main[slot as usize] = true;
+            self.held[slot as usize].uses = 0;
+            self.held[slot as usize].is_main = true;
             self.main.push_front(&mut self.links, slot, &self.weight);
         }
         None
@@ -263,9 +278,9 @@ impl<W: Weight> S3Fifo<W> {
     }
 
     fn enter(&mut self, slot: Slot, is_main: bool) {
-        weight::set(&mut self.is_main, slot, is_main);
+        self.held[slot.index()].is_main = is_main;
         if !is_main && self.config.window > 0.0 {
-            self.entered += self.weight[slot.index()].get();
+            self.entered += self.weight.of(slot.0).get();
             weight::set(&mut self.entered_at, slot, self.entered);
         }
         let queue = if is_main {
@@ -282,9 +297,9 @@ impl<W: Weight> S3Fifo<W> {
                 .main
                 .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
-            match self.uses[slot as usize].min(self.config.rounds) {
+            match self.held[slot as usize].uses.min(self.config.rounds) {
                 0 => return slot,
-                uses => self.uses[slot as usize] = uses - 1,
+                uses => self.held[slot as usize].uses = uses - 1,
             }
             self.main.push_front(&mut self.links, slot, &self.weight);
         }
@@ -292,9 +307,13 @@ impl<W: Weight> S3Fifo<W> {
 
     /// A block comes in, with so many uses. Returns whether it was a ghost.
     fn come_in(&mut self, slot: Slot, access: &Access, uses: u8) -> bool {
-        weight::set(&mut self.uses, slot, uses);
-        weight::set(&mut self.block, slot, access.block);
-        weight::set(&mut self.weight, slot, W::of(access));
+        let held = Held {
+            block: access.block,
+            uses,
+            is_main: false,
+        };
+        weight::set(&mut self.held, slot, held);
+        self.weight.set(slot, access);
         if let Some(adaptation) = &mut self.adaptation {
             self.small_max = adaptation.missed(access.block, self.small_max, self.capacity);
         }
@@ -305,13 +324,13 @@ impl<W: Weight> S3Fifo<W> {
 impl<W: Weight> Replacement for S3Fifo<W> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        if self.window > 0 && !self.is_main[slot.index()] {
+        if self.window > 0 && !self.held[slot.index()].is_main {
             let since = self.entered - self.entered_at[slot.index()];
             if since < self.window {
                 return;
             }
         }
-        let uses = &mut self.uses[slot.index()];
+        let uses = &mut self.held[slot.index()].uses;
         *uses = uses.saturating_add(1);
     }
 
@@ -330,7 +349,7 @@ impl<W: Weight> Replacement for S3Fifo<W> {
         };
         let slot = small.unwrap_or_else(|| self.evict_main());
         if let Some(adaptation) = &mut self.adaptation {
-            let (block, weight) = (self.block[slot as usize], self.weight[slot as usize]);
+            let (block, weight) = (self.held[slot as usize].block, self.weight.of(slot));
             adaptation.evicted(block, small.is_none(), weight);
         }
         Slot(slot)
@@ -349,7 +368,7 @@ impl<W: Weight> Replacement for S3Fifo<W> {
     }
 
     fn removed(&mut self, slot: Slot) {
-        let queue = if self.is_main[slot.index()] {
+        let queue = if self.held[slot.index()].is_main {
             &mut self.main
         } else {
             &mut self.small
@@ -366,12 +385,12 @@ impl<W: Weight> Replacement for S3Fifo<W> {
         self.main.check(&self.links, &self.weight);
         let (small, main) = (self.small.list(), self.main.list());
         assert_eq!(small.len() + main.len(), resident);
-        let is_main = |slot: u32| self.is_main[slot as usize];
+        let is_main = |slot: u32| self.held[slot as usize].is_main;
         assert!(!small.iter(&self.links).any(is_main));
         assert!(main.iter(&self.links).all(is_main));
         assert!((1..=self.capacity.max(1)).contains(&self.small_max));
         let slots = small.iter(&self.links).chain(main.iter(&self.links));
-        let blocks: Vec<Block> = slots.map(|slot| self.block[slot as usize]).collect();
+        let blocks: Vec<Block> = slots.map(|slot| self.held[slot as usize].block).collect();
         self.ghosts.check(self.ghosts_max, blocks.iter().copied());
         if let Some(adaptation) = &self.adaptation {
             adaptation.check(blocks.iter().map(|block| block.0));

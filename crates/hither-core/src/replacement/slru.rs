@@ -25,7 +25,7 @@ use crate::access::Access;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::Links;
-use crate::weight::{self, Bytes, Part, Unit, Weight};
+use crate::weight::{self, Bytes, Part, Unit, Weight, Weights};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -67,11 +67,11 @@ pub struct Slru<W = Unit> {
     lowest: bool,
     segment_max: u64,
     /// The lowest first.
-    segments: Vec<Part>,
+    segments: Vec<Part<W>>,
     links: Links,
     /// By slot, its segment.
     segment: Vec<u8>,
-    weight: Vec<W>,
+    weight: Weights<W>,
 }
 
 impl<W: Weight> Slru<W> {
@@ -84,7 +84,7 @@ impl<W: Weight> Slru<W> {
             segments: vec![Part::default(); segments],
             links: Links::default(),
             segment: Vec::new(),
-            weight: Vec::new(),
+            weight: Weights::default(),
         }
     }
 
@@ -137,10 +137,10 @@ impl<W: Weight> Replacement for Slru<W> {
 
     #[inline]
     fn inserted(&mut self, slot: Slot, access: &Access) {
-        weight::set(&mut self.weight, slot, W::of(access));
+        self.weight.set(slot, access);
         weight::set(&mut self.segment, slot, 0);
         let weight = W::of(access).get();
-        let has_room = |segment: &Part| segment.weight() + weight <= self.segment_max;
+        let has_room = |segment: &Part<W>| segment.weight() + weight <= self.segment_max;
         let mut segments = self.segments.iter();
         let segment = segments.position(has_room).filter(|_| !self.lowest);
         self.enter(slot.0, segment.unwrap_or(0));

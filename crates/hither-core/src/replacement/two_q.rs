@@ -21,7 +21,7 @@ use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::Links;
-use crate::weight::{self, Bytes, Part, Unit, Weight};
+use crate::weight::{self, Bytes, Part, Unit, Weight, Weights};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -76,13 +76,13 @@ pub struct TwoQ<W = Unit> {
     kin: u64,
     kout: u64,
     /// A1in.
-    new: Part,
+    new: Part<W>,
     /// Am.
-    main: Part,
+    main: Part<W>,
     links: Links,
     is_main: Vec<bool>,
     block: Vec<Block>,
-    weight: Vec<W>,
+    weight: Weights<W>,
     /// A1out.
     ghosts: GhostList<W>,
 }
@@ -99,7 +99,7 @@ impl<W: Weight> TwoQ<W> {
             links: Links::default(),
             is_main: Vec::new(),
             block: Vec::new(),
-            weight: Vec::new(),
+            weight: Weights::default(),
             ghosts: GhostList::default(),
         };
         policy.divide(capacity);
@@ -133,7 +133,7 @@ impl<W: Weight> Replacement for TwoQ<W> {
                 .new
                 .pop_back(&mut self.links, &self.weight)
                 .expect("a full cache has blocks");
-            let weight = self.weight[slot as usize];
+            let weight = self.weight.of(slot);
             // One for which there is no room would push out all others.
             if weight.get() <= self.kout {
                 self.ghosts.push(self.block[slot as usize], weight);
@@ -150,7 +150,7 @@ impl<W: Weight> Replacement for TwoQ<W> {
         let known = self.ghosts.take(access.block);
         self.ghosts.cut(self.kout);
         weight::set(&mut self.block, slot, access.block);
-        weight::set(&mut self.weight, slot, W::of(access));
+        self.weight.set(slot, access);
         weight::set(&mut self.is_main, slot, known);
         let list = if known { &mut self.main } else { &mut self.new };
         list.push_front(&mut self.links, slot.0, &self.weight);
