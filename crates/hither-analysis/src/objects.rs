@@ -168,13 +168,15 @@ pub fn ratio_table(head: &str, sizes: &[ObjectSize], rows: &[Row<[Ratio; 2]>]) -
 
 /// A table of what no cache exceeds, and of what one that knows the future reaches.
 pub fn bounds_table(sizes: &[ObjectSize], bounds: &[ObjectBounds]) -> String {
-    let most = bounds.iter().map(|bound| {
-        let hits = (bound.hits_at_most, bound.hit_bytes_at_most);
-        shares(bound, hits)
-    });
+    let most = bounds
+        .iter()
+        .map(|bound| shares(bound, bound.hits_at_most, bound.hit_bytes_at_most));
     let least = bounds.iter().map(|bound| {
-        let hits = bound.hits_at_least.zip(bound.hit_bytes_at_least);
-        hits.map(|hits| shares(bound, hits))
+        Some(shares(
+            bound,
+            bound.hits_at_least?,
+            bound.hit_bytes_at_least?,
+        ))
     });
     let (most, least): (Vec<_>, Option<Vec<_>>) = (most.collect(), least.collect());
     let mut rows = vec![("at most (pfoo-l)".to_owned(), &most[..])];
@@ -188,10 +190,10 @@ pub fn bounds_table(sizes: &[ObjectSize], bounds: &[ObjectBounds]) -> String {
     text
 }
 
-/// So many hits, and bytes of them, as shares of all.
-fn shares(bound: &ObjectBounds, (hits, bytes): (u64, u64)) -> [Ratio; 2] {
+/// So many hits, and the bytes of them, as shares of all.
+fn shares(bound: &ObjectBounds, hits: u64, hit_bytes: u64) -> [Ratio; 2] {
     let share = |part: u64, all: u64| Ratio::Exact(part as f64 / all.max(1) as f64);
-    [share(hits, bound.accesses), share(bytes, bound.bytes)]
+    [share(hits, bound.accesses), share(hit_bytes, bound.bytes)]
 }
 
 /// A table of two ratios for each row and size.

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_sim::{CacheConfiguration, CacheOptions, ObjectCache};
+use hither_core::Spec;
+use hither_sim::{CacheConfiguration, CacheOptions, ObjectCache, Size};
 use hither_trace::{Input, Location, Trace};
 use rayon::current_num_threads;
 
@@ -76,6 +77,17 @@ struct WorkItem {
     size: String,
     /// `None` until it was simulated.
     counts: Option<ItemCounts>,
+}
+
+impl WorkItem {
+    /// One that is to be done, of a size as the user wrote it.
+    fn new(kind: WorkKind, size: Size) -> WorkItem {
+        WorkItem {
+            kind,
+            size: size.to_string(),
+            counts: None,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -418,31 +430,19 @@ impl TraceWork {
             (0, _) => Vec::new(),
             (_, true) if let Some(distinct_bytes) = source.distinct_bytes => {
                 let sizes = objects::sizes(&job.sizes, distinct_bytes)?;
-                let caches = job.policies.iter().flat_map(|&spec| {
-                    sizes.iter().map(move |size| WorkItem {
-                        kind: WorkKind::Objects(Box::new(ObjectCache {
-                            spec,
-                            bytes: size.bytes,
-                        })),
-                        size: size.written.to_string(),
-                        counts: None,
-                    })
-                });
-                caches.collect()
+                at_each_size(&job.policies, &sizes, |spec, size| {
+                    let bytes = size.bytes;
+                    let kind = WorkKind::Objects(Box::new(ObjectCache { spec, bytes }));
+                    WorkItem::new(kind, size.written)
+                })
             }
             (_, true) => {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
-                let caches = job.policies.iter().flat_map(|&spec| {
-                    sizes.iter().map(move |size| WorkItem {
-                        kind: WorkKind::Cache(Box::new(CacheConfiguration {
-                            spec,
-                            cache_blocks: size.blocks,
-                        })),
-                        size: size.written.to_string(),
-                        counts: None,
-                    })
-                });
-                caches.collect()
+                at_each_size(&job.policies, &sizes, |spec, size| {
+                    let cache_blocks = size.blocks;
+                    let cache = CacheConfiguration { spec, cache_blocks };
+                    WorkItem::new(WorkKind::Cache(Box::new(cache)), size.written)
+                })
             }
             (_, false) => {
                 let request = job.request(&source.placements)?;
@@ -557,6 +557,18 @@ impl TraceWork {
             })
         })
     }
+}
+
+/// An item for each policy at each size.
+fn at_each_size<S>(
+    policies: &[Spec],
+    sizes: &[S],
+    item: impl Fn(Spec, &S) -> WorkItem,
+) -> Vec<WorkItem> {
+    let items = policies
+        .iter()
+        .flat_map(|&spec| sizes.iter().map(move |size| (spec, size)));
+    items.map(|(spec, size)| item(spec, size)).collect()
 }
 
 /// Divides the open items into units.

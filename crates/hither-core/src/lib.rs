@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod aged_ranks;
 pub mod cache;
 pub mod classify;
 pub mod entry;

@@ -6,6 +6,7 @@
 //! (`ignore_obj_size=False`). ARC is not in it, and 2Q may differ by a few misses: see their files
 //! in `hither-core/src/replacement`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -78,10 +79,18 @@ fn requests(count: u64, objects: u64, seed: u64) -> Vec<ObjectRequest> {
     (0..count).map(request).collect()
 }
 
-/// An LRU cache in the fewest words: identifier, bytes and end, the newest last.
+/// An object in the cache.
+#[derive(Clone, Copy)]
+struct Held {
+    id: u64,
+    bytes: u64,
+    ends_ns: u64,
+}
+
+/// An LRU cache in the fewest words, the newest last.
 #[derive(Default)]
 struct Naive {
-    objects: Vec<(u64, u64, u64)>,
+    objects: Vec<Held>,
     hits: u64,
     misses: u64,
     missed_bytes: u64,
@@ -95,19 +104,23 @@ impl Naive {
         let at = self
             .objects
             .iter()
-            .position(|object| object.0 == request.id);
+            .position(|object| object.id == request.id);
         let found = at.map(|at| self.objects.remove(at));
         if request.op == Op::Delete {
             self.deleted += u64::from(found.is_some());
             return;
         }
-        let alive = found.filter(|found| found.2 >= request.time_ns);
+        let alive = found.filter(|found| found.ends_ns >= request.time_ns);
         self.expired += u64::from(found.is_some() && alive.is_none());
-        let ends = match request.ttl_ns {
+        let ends_ns = match request.ttl_ns {
             0 => u64::MAX,
             ttl_ns => request.time_ns + ttl_ns,
         };
-        let new = (request.id, request.bytes, ends);
+        let new = Held {
+            id: request.id,
+            bytes: request.bytes,
+            ends_ns,
+        };
         match alive {
             Some(alive) if request.op == Op::Read => {
                 self.hits += 1;
@@ -123,7 +136,7 @@ impl Naive {
             self.passed_by += u64::from(alive.is_none());
             return;
         }
-        let used = |objects: &[(u64, u64, u64)]| objects.iter().map(|object| object.1).sum::<u64>();
+        let used = |objects: &[Held]| objects.iter().map(|object| object.bytes).sum::<u64>();
         while used(&self.objects) + request.bytes > capacity {
             self.objects.remove(0);
         }
@@ -317,34 +330,47 @@ fn policies_miss_exactly_as_often_as_elsewhere() {
     assert_eq!(compared, rows.len(), "a trace is not run");
 }
 
-/// The hits and hit bytes of the best cache of a short trace: all subsets of what it may keep.
-fn best(requests: &[ObjectRequest], capacity: u64) -> (u64, u64) {
-    let is_read = |request: &&(usize, &ObjectRequest)| request.1.op != Op::Delete;
-    let all: Vec<(usize, &ObjectRequest)> = requests.iter().enumerate().collect();
-    let next = |at: usize| {
-        all[at + 1..]
-            .iter()
-            .find(|next| next.1.id == requests[at].id)
-    };
-    let kept = all.iter().filter(is_read).filter_map(|&(at, request)| {
-        let next = next(at).filter(is_read)?;
-        Some((at, next.0, request.bytes))
+/// What the best cache of a short trace hits.
+#[derive(Default)]
+struct Best {
+    hits: u64,
+    bytes: u64,
+}
+
+/// A reference to an object and the next one to it.
+#[derive(Clone)]
+struct Kept {
+    times: Range<usize>,
+    bytes: u64,
+}
+
+/// All subsets of what a cache may keep.
+fn best(requests: &[ObjectRequest], capacity: u64) -> Best {
+    let kept = requests.iter().enumerate().filter_map(|(start, request)| {
+        let after = requests[start + 1..].iter();
+        let next = after.clone().position(|next| next.id == request.id)?;
+        let end = start + 1 + next;
+        let is_read = request.op != Op::Delete && requests[end].op != Op::Delete;
+        is_read.then_some(Kept {
+            times: start..end,
+            bytes: request.bytes,
+        })
     });
-    let kept: Vec<(usize, usize, u64)> = kept.collect();
-    let mut found = (0, 0);
+    let kept: Vec<Kept> = kept.collect();
+    let mut found = Best::default();
     for subset in 0..1u32 << kept.len() {
         let those = || {
-            (0..kept.len())
-                .filter(|&bit| subset >> bit & 1 == 1)
-                .map(|bit| kept[bit])
+            let bits = 0..kept.len();
+            bits.filter(|&bit| subset >> bit & 1 == 1)
+                .map(|bit| &kept[bit])
         };
         let fits = (0..requests.len()).all(|time| {
-            let used = those().filter(|(start, end, _)| (*start..*end).contains(&time));
-            used.map(|(.., bytes)| bytes).sum::<u64>() <= capacity
+            let used = those().filter(|kept| kept.times.contains(&time));
+            used.map(|kept| kept.bytes).sum::<u64>() <= capacity
         });
         if fits {
-            found.0 = found.0.max(those().count() as u64);
-            found.1 = found.1.max(those().map(|(.., bytes)| bytes).sum());
+            found.hits = found.hits.max(those().count() as u64);
+            found.bytes = found.bytes.max(those().map(|kept| kept.bytes).sum());
         }
     }
     found
@@ -370,7 +396,7 @@ fn the_best_cache_is_within_its_bounds() {
             .collect();
         let trace = trace(&requests, &OPTIONS);
         for bound in object_bounds(&trace, &[1, 4, 8, 15, 100]).expect("it has sizes") {
-            let (hits, bytes) = best(&requests, bound.cache_bytes);
+            let Best { hits, bytes } = best(&requests, bound.cache_bytes);
             assert!(
                 hits <= bound.hits_at_most,
                 "round {round}: {bound:?}, {hits}"

@@ -16,11 +16,10 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::aged_ranks::AgedRanks;
 use crate::entry::{Compared, Mechanism, Needs, Param, ReplacementEntry};
-use crate::heap::IndexedHeap;
-use crate::ids::{Slot, Tick};
+use crate::ids::Slot;
 use crate::weight::{Bytes, Unit, Weight, Weights};
-use std::cmp::Reverse;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -45,22 +44,12 @@ const PARAMS: &[Param] = &[Param::count(
     1..=53,
 )];
 
-/// A value with age: a number from 0 up. For such numbers the bits are ordered as they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    value_bits: u64,
-    last: Tick,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Camp<W = Unit> {
     precision: u32,
-    /// The value with age of the last victim.
-    age: f64,
     weight: Weights<W>,
-    /// The lowest on top.
-    ranked: IndexedHeap<Reverse<Rank>>,
+    ranked: AgedRanks,
 }
 
 impl<W: Weight> Camp<W> {
@@ -68,9 +57,8 @@ impl<W: Weight> Camp<W> {
     pub fn new(precision: u32) -> Self {
         Camp {
             precision,
-            age: 0.0,
             weight: Weights::default(),
-            ranked: IndexedHeap::new(),
+            ranked: AgedRanks::new(),
         }
     }
 
@@ -79,11 +67,7 @@ impl<W: Weight> Camp<W> {
         let value = f64::from(access.cost).max(0.0) / bytes;
         let cut = f64::MANTISSA_DIGITS - self.precision;
         let value = f64::from_bits(value.to_bits() >> cut << cut);
-        let rank = Rank {
-            value_bits: (self.age + value).to_bits(),
-            last: access.tick,
-        };
-        self.ranked.set(slot.0, Reverse(rank));
+        self.ranked.set(slot, value, access);
     }
 }
 
@@ -95,10 +79,7 @@ impl<W: Weight> Replacement for Camp<W> {
 
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
-        let (Reverse(rank), slot) = self.ranked.top().expect("a full cache has blocks");
-        self.age = f64::from_bits(rank.value_bits);
-        self.ranked.remove(slot);
-        Slot(slot)
+        self.ranked.pop()
     }
 
     #[inline]
@@ -108,14 +89,11 @@ impl<W: Weight> Replacement for Camp<W> {
     }
 
     fn removed(&mut self, slot: Slot) {
-        self.ranked.remove(slot.0);
+        self.ranked.remove(slot);
     }
 
     fn check(&self, resident: usize) {
-        self.ranked.check();
-        assert_eq!(self.ranked.len(), resident);
-        let mut values = self.ranked.keys();
-        assert!(values.all(|Reverse(rank)| f64::from_bits(rank.value_bits) >= self.age));
+        self.ranked.check(resident);
     }
 }
 

@@ -15,11 +15,10 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::aged_ranks::AgedRanks;
 use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
-use crate::heap::IndexedHeap;
-use crate::ids::{Slot, Tick};
+use crate::ids::Slot;
 use crate::weight::{self, Bytes, Unit, Weight, Weights};
-use std::cmp::Reverse;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -40,32 +39,21 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 /// Values are per megabyte, as in libCacheSim, so that they are rounded alike.
 const MEGABYTE: f64 = 1e6;
 
-/// The value of a block: a number from 0 up. For such numbers the bits are ordered as they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    value_bits: u64,
-    last: Tick,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Gdsf<W = Unit> {
-    /// The value of the last victim.
-    age: f64,
     /// By slot, the references since it came in.
     uses: Vec<u64>,
     weight: Weights<W>,
-    /// The lowest on top.
-    ranked: IndexedHeap<Reverse<Rank>>,
+    ranked: AgedRanks,
 }
 
 impl<W: Weight> Default for Gdsf<W> {
     fn default() -> Self {
         Gdsf {
-            age: 0.0,
             uses: Vec::new(),
             weight: Weights::default(),
-            ranked: IndexedHeap::new(),
+            ranked: AgedRanks::new(),
         }
     }
 }
@@ -75,12 +63,8 @@ impl<W: Weight> Gdsf<W> {
         let bytes = self.weight.of(slot.0).get().max(1) as f64;
         let cost = f64::from(access.cost).max(0.0);
         let uses = self.uses[slot.index()] as f64;
-        let value = self.age + uses * cost * MEGABYTE / bytes;
-        let rank = Rank {
-            value_bits: value.to_bits(),
-            last: access.tick,
-        };
-        self.ranked.set(slot.0, Reverse(rank));
+        let value = uses * cost * MEGABYTE / bytes;
+        self.ranked.set(slot, value, access);
     }
 }
 
@@ -93,10 +77,7 @@ impl<W: Weight> Replacement for Gdsf<W> {
 
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
-        let (Reverse(rank), slot) = self.ranked.top().expect("a full cache has blocks");
-        self.age = f64::from_bits(rank.value_bits);
-        self.ranked.remove(slot);
-        Slot(slot)
+        self.ranked.pop()
     }
 
     #[inline]
@@ -107,17 +88,10 @@ impl<W: Weight> Replacement for Gdsf<W> {
     }
 
     fn removed(&mut self, slot: Slot) {
-        self.ranked.remove(slot.0);
+        self.ranked.remove(slot);
     }
 
     fn check(&self, resident: usize) {
-        self.ranked.check();
-        assert_eq!(self.ranked.len(), resident);
-        for slot in 0..self.uses.len() as u32 {
-            if let Some(Reverse(rank)) = self.ranked.key(slot) {
-                assert!(f64::from_bits(rank.value_bits) >= self.age);
-                assert!(self.uses[slot as usize] > 0);
-            }
-        }
+        self.ranked.check(resident);
     }
 }

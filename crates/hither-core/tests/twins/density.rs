@@ -32,6 +32,12 @@ pub(crate) struct NaiveLhd {
     objects: [f32; 2],
 }
 
+/// Where blocks are counted together.
+struct Cell {
+    class: usize,
+    age: usize,
+}
+
 impl NaiveLhd {
     pub(crate) fn new(capacity: usize, samples: u64, period: u64, ages: usize, seed: u64) -> Self {
         let first = |class: usize| (1..=ages).map(move |age| (class + 17) as f32 / age as f32);
@@ -58,16 +64,17 @@ impl NaiveLhd {
     }
 
     /// The class and the age of a block.
-    fn cell(&self, tag: &Tag) -> (usize, usize) {
+    fn cell(&self, tag: &Tag) -> Cell {
         let age = ((self.now - tag.last) >> self.shift) as usize;
         let sum = tag.ages[0] + tag.ages[1];
         let halvings = (0..15).take_while(|class| sum << class < self.ages());
         let class = if sum == 0 { 15 } else { halvings.count() };
-        (class, age.min(self.ages() - 1))
+        let age = age.min(self.ages() - 1);
+        Cell { class, age }
     }
 
     fn density(&self, tag: &Tag) -> f32 {
-        let (class, age) = self.cell(tag);
+        let Cell { class, age } = self.cell(tag);
         if age == self.ages() - 1 {
             return f32::MIN;
         }
@@ -104,7 +111,7 @@ impl NaiveLhd {
             .reduce(lower)
             .expect("some are drawn");
         self.victim_density = 0.9 * self.victim_density + (1.0 - 0.9) * self.density(&victim);
-        let (class, age) = self.cell(&victim);
+        let Cell { class, age } = self.cell(&victim);
         self.evictions[class][age] += 1.0;
         self.remove(victim.block);
         victim.block
@@ -184,7 +191,7 @@ impl Twin for NaiveLhd {
     fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
         let at = self.tags.iter().position(|tag| tag.block == access.block);
         if let Some(at) = at {
-            let (class, age) = self.cell(&self.tags[at]);
+            let Cell { class, age } = self.cell(&self.tags[at]);
             self.hits[class][age] += 1.0;
             let tag = &mut self.tags[at];
             tag.last = self.now;

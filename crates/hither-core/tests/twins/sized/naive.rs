@@ -9,8 +9,14 @@ use std::collections::BTreeMap;
 pub(crate) struct NaiveObjects {
     capacity: u64,
     ranks: Box<dyn Ranks>,
-    /// The bytes of each, and the last time at which it is of use.
-    objects: BTreeMap<u32, (u64, u64)>,
+    objects: BTreeMap<u32, Resident>,
+}
+
+/// An object in the cache.
+struct Resident {
+    bytes: u64,
+    /// The last time at which it is of use.
+    end_ns: u64,
 }
 
 impl NaiveObjects {
@@ -24,17 +30,17 @@ impl NaiveObjects {
 
     /// Whether the object was there.
     pub(crate) fn access(&mut self, access: &Access, life: Life) -> bool {
-        let end = match life.ttl_ns {
+        let end_ns = match life.ttl_ns {
             0 => u64::MAX,
             ttl => life.now_ns + ttl,
         };
         let mut hit = false;
-        if let Some((bytes, expires)) = self.objects.get_mut(&access.block.0) {
+        if let Some(resident) = self.objects.get_mut(&access.block.0) {
             let write = access.op == Op::Write;
-            hit = access.op != Op::Delete && *expires >= life.now_ns;
-            if hit && !(write && *bytes != access.bytes) {
+            hit = access.op != Op::Delete && resident.end_ns >= life.now_ns;
+            if hit && !(write && resident.bytes != access.bytes) {
                 if write {
-                    *expires = end;
+                    resident.end_ns = end_ns;
                 }
                 self.ranks.hit(access);
                 return true;
@@ -48,14 +54,16 @@ impl NaiveObjects {
                 let victim = self.ranks.evict(access);
                 self.objects.remove(&victim.0).expect("the victim is in");
             }
-            self.objects.insert(access.block.0, (access.bytes, end));
+            let bytes = access.bytes;
+            self.objects
+                .insert(access.block.0, Resident { bytes, end_ns });
             self.ranks.insert(access);
         }
         hit
     }
 
     fn used(&self) -> u64 {
-        self.objects.values().map(|(bytes, _)| bytes).sum()
+        self.objects.values().map(|resident| resident.bytes).sum()
     }
 }
 
