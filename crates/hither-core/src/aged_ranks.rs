@@ -1,5 +1,5 @@
-//! Slots by a value that ages: what Greedy-Dual-Size and its kin evict by. The lowest value goes, and
-//! is from then on added to whatever is referenced, so that what is not used falls behind.
+//! Slots by a value that ages: what Greedy-Dual-Size and its kin evict by. The lowest value goes,
+//! and is from then on added to whatever is referenced, so that what is not used falls behind.
 
 use std::cmp::Reverse;
 
@@ -7,8 +7,8 @@ use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
 
-/// A value with its age: a number from 0 up. For such numbers the bits are ordered as they are. Among
-/// equals the one referenced longest ago is lower.
+/// A value with its age: a number from 0 up. For such numbers the bits are ordered as they are.
+/// Among equals the one referenced longest ago is lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     value_bits: u64,
